@@ -1,0 +1,32 @@
+package storage
+
+import "errors"
+
+// Sentinel errors. A backend wraps the driver's error behind one of them with %w;
+// callers use errors.Is and never read a text. Any other error is a defect.
+var (
+	// ErrUnavailable: the database could not be reached or refused the transaction
+	// (down, failing over, read-only, deadlock or serialization after inner retries,
+	// a lock not had in time). Nothing changed. D3, D8.
+	ErrUnavailable = errors.New("storage: database unavailable")
+	// ErrOutcomeUnknown: the connection broke, or a timeout struck, while the
+	// transaction was committing. It may or may not have happened; a repeat is safe. D8.
+	ErrOutcomeUnknown = errors.New("storage: outcome of the transaction unknown")
+	// ErrQueueNotFound: no queue has that name or id.
+	ErrQueueNotFound = errors.New("storage: queue not found")
+	// ErrQueueExists: CreateQueue met a queue of that name.
+	ErrQueueExists = errors.New("storage: queue exists")
+	// ErrQueueLimit: the server may not make more queues.
+	ErrQueueLimit = errors.New("storage: queue limit reached")
+	// ErrVersionMismatch: UpdateQueue named a version that is not the present one.
+	ErrVersionMismatch = errors.New("storage: queue version mismatch")
+	// ErrMessageNotFound: no message, live or finished and kept, has that reference.
+	ErrMessageNotFound = errors.New("storage: message not found")
+	// ErrSchema: the schema of the database is not one that this build works with. D7.
+	ErrSchema = errors.New("storage: schema version")
+	// ErrUnsafeDurability: the database may lose what it acknowledged; the wrapped
+	// text names the setting. D9.
+	ErrUnsafeDurability = errors.New("storage: unsafe durability")
+	// ErrNotSupported: the backend does not have this ability; see [Capabilities].
+	ErrNotSupported = errors.New("storage: not supported by this backend")
+)

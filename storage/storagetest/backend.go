@@ -1,0 +1,62 @@
+// Package storagetest is the conformance suite: every backend runs it, on a
+// clock that the tests set and once more on the real clock. The names of the
+// tests hold the names of the rules of the contract.
+//
+// A backend gives a [Backend]; [Run] does the rest. What the suite must see or do
+// outside the store (raw columns, row locks of another session) goes through the
+// functions of [Instance], which use connections of their own.
+package storagetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// Backend makes databases for the suite.
+type Backend struct {
+	// New makes an empty, migrated database for this test and opens a store on it; both
+	// go away with t. With testClock the clock function in the statements is replaced
+	// by one that Instance.SetClock sets.
+	New func(t *testing.T, testClock bool) *Instance
+}
+
+// Instance is one database with a store on it.
+type Instance struct {
+	Store storage.Store
+	// Another opens one more store on the same database, as another server would.
+	Another func(t *testing.T) storage.Store
+	// SetClock sets the storage clock for every store of the instance at once, also for
+	// statements that are waiting for a lock. Nil on the real clock.
+	SetClock func(t *testing.T, now time.Time)
+	// Row returns every column of the live row of a message, read outside the store,
+	// as text; nil where there is no live row.
+	Row func(t *testing.T, ref storage.Ref) map[string]string
+	// Dump returns the whole content of the database as text, in a stable order, but
+	// for bookkeeping that no rule speaks of: equal before and after means that nothing
+	// was written.
+	Dump func(t *testing.T) string
+	// Hold locks the live row of a message in another session until release is called
+	// (which commits). Where the backend has no row locks it holds the write lock of the
+	// database.
+	Hold func(t *testing.T, ref storage.Ref, how HoldKind) (release func())
+	// HoldIdempotencyKey opens a transaction in another session that has inserted the
+	// key as an enqueue would (E6); end commits or rolls back. Nil where one writer at a
+	// time makes the case impossible.
+	HoldIdempotencyKey func(t *testing.T, queueID int32, key string) (end func(commit bool))
+	// Sever breaks every connection of the instance's stores to the database, as a
+	// restart would. Nil where there is no connection.
+	Sever func(t *testing.T)
+}
+
+// HoldKind says what the other session does to the row that it holds.
+type HoldKind int
+
+// The kinds.
+const (
+	// HoldLock only locks the row.
+	HoldLock HoldKind = iota + 1
+	// HoldUpdate really updates it, changing no value that a rule speaks of.
+	HoldUpdate
+)
