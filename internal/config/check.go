@@ -1,0 +1,105 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+)
+
+// The bounds of the contract.
+const (
+	maxPayload            = Bytes(32 << 20)
+	maxLease              = 7 * 24 * time.Hour
+	minCompletedRetention = 10 * time.Minute
+)
+
+// Check reports the first option whose value cannot be served.
+func (o *Options) Check() error {
+	if err := o.ListenOptions.Check(); err != nil {
+		return err
+	}
+	if o.Storage == "" {
+		return errors.New("storage: is empty; give a URL such as sqlite://queuebox.db")
+	}
+	for _, c := range []struct {
+		name string
+		ok   bool
+		want string
+	}{
+		{"max-conns", o.MaxConns >= 0, "0 or more"},
+		{"max-connection-age", o.MaxConnectionAge >= 0, "0 or more"},
+		{"drain-timeout", o.DrainTimeout > 0, "more than 0"},
+		{"max-wait", o.MaxWait > 0 && o.MaxWait <= 20*time.Second, "more than 0 and at most 20s"},
+		{"poll-interval", o.PollInterval >= 10*time.Millisecond && o.PollInterval <= time.Second, "10ms to 1s"},
+		{"max-waiters", o.MaxWaiters > 0, "1 or more"},
+		{"max-payload-bytes", o.MaxPayloadBytes > 0 && o.MaxPayloadBytes <= maxPayload, "1 to 32MiB"},
+		{"max-queues", o.MaxQueues >= 0, "0 or more"},
+		{"queue-labels", o.QueueLabels >= 0, "0 or more"},
+		{"queue-min-lease", o.QueueMinLease >= time.Millisecond, "1ms or more"},
+		{"queue-max-lease", o.QueueMaxLease >= o.QueueMinLease && o.QueueMaxLease <= maxLease, "queue-min-lease to 168h"},
+		{"queue-lease", o.QueueLease >= o.QueueMinLease && o.QueueLease <= o.QueueMaxLease, "queue-min-lease to queue-max-lease"},
+		{"queue-max-attempts", o.QueueMaxAttempts >= 0 && o.QueueMaxAttempts <= 1<<31-1, "0 or more"},
+		{"queue-retry-min", o.QueueRetryMin >= 0, "0 or more"},
+		{"queue-retry-max", o.QueueRetryMax >= o.QueueRetryMin, "queue-retry-min or more"},
+		{"queue-retry-multiplier", o.QueueRetryMultiplier >= 1, "1 or more"},
+		{"queue-retry-jitter", o.QueueRetryJitter >= 0 && o.QueueRetryJitter <= 1, "0 to 1"},
+		{"queue-completed-retention", o.QueueCompletedRetention >= minCompletedRetention, "10m or more"},
+		{"queue-dead-retention", o.QueueDeadRetention >= 0, "0 or more"},
+	} {
+		if !c.ok {
+			return fmt.Errorf("%s: want %s", c.name, c.want)
+		}
+	}
+	return nil
+}
+
+// Check refuses addresses that cannot be used, and the gRPC port on an address that
+// others can reach unless that was asked for.
+func (o *ListenOptions) Check() error {
+	loopback, err := isLoopback(o.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if !loopback && !o.Insecure {
+		return fmt.Errorf("listen: %s can be reached from other machines and this server has no encryption and no authentication;"+
+			" listen on 127.0.0.1, or pass --insecure on a network that you trust", o.Listen)
+	}
+	if o.MetricsOff() {
+		return nil
+	}
+	if _, err := isLoopback(o.MetricsListen); err != nil {
+		return fmt.Errorf("metrics-listen: %w", err)
+	}
+	return nil
+}
+
+// MetricsOff tells whether the HTTP port is switched off.
+func (o *ListenOptions) MetricsOff() bool {
+	return o.MetricsListen == "" || o.MetricsListen == "off"
+}
+
+// MetricsExposed tells whether other machines can reach the HTTP port though nobody said
+// that the network is trusted. That deserves a warning.
+func (o *ListenOptions) MetricsExposed() bool {
+	if o.MetricsOff() || o.Insecure {
+		return false
+	}
+	loopback, err := isLoopback(o.MetricsListen)
+	return err == nil && !loopback
+}
+
+// isLoopback judges a host by its text and asks no resolver: what a name means can
+// change after the start. "localhost" is loopback by RFC 6761.
+func isLoopback(address string) (bool, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false, fmt.Errorf("want HOST:PORT such as 127.0.0.1:7420, got %q", address)
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true, nil
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback(), nil
+}
