@@ -1,0 +1,208 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sync"
+)
+
+// Moment says when a [Cutter] cuts.
+type Moment int
+
+// The moments.
+const (
+	// BeforeRequest: the statement never reaches the database.
+	BeforeRequest Moment = iota + 1
+	// BeforeAnswer: the database has carried the statement out, committed where it
+	// stands alone or is a COMMIT, and the client never hears of it.
+	BeforeAnswer
+)
+
+// Cutter cuts one connection at one statement. It is armed by [Proxy.CutAt] and
+// strikes once.
+type Cutter struct {
+	at    Moment
+	match func(sql string) bool
+	once  sync.Once
+	done  chan struct{}
+	sql   string
+}
+
+// Done is closed when the cut has been made.
+func (c *Cutter) Done() <-chan struct{} { return c.done }
+
+// Struck tells whether the cut has been made.
+func (c *Cutter) Struck() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// SQL is the statement at which it struck; valid after Done.
+func (c *Cutter) SQL() string { return c.sql }
+
+// CutAt arms a cutter: the next statement, on any connection, that match accepts is
+// cut at the given moment. It reads the protocol of PostgreSQL, where the text of a
+// prepared statement was sent with Parse over the same connection. A cutter
+// that was armed before is replaced.
+func (p *Proxy) CutAt(at Moment, match func(sql string) bool) *Cutter {
+	c := &Cutter{at: at, match: match, done: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutter = c
+	return c
+}
+
+// Disarm takes an armed cutter away.
+func (p *Proxy) Disarm() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutter = nil
+}
+
+// take returns the armed cutter if it accepts the statement, and disarms it.
+func (p *Proxy) take(sql string) *Cutter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.cutter; c != nil && c.match(sql) {
+		p.cutter = nil
+		c.sql = sql
+		return c
+	}
+	return nil
+}
+
+// tap reads along on one connection. It never fails: what it does not understand
+// it lets through.
+type tap struct {
+	proxy *Proxy
+	link  *link
+
+	// Owned by the copier of requests.
+	pending  []byte
+	started  bool
+	prepared map[string]string
+
+	mu      sync.Mutex
+	cutting *Cutter // set while the answer is to be swallowed
+	tail    []byte
+}
+
+func newTap(p *Proxy, l *link) *tap {
+	return &tap{proxy: p, link: l, prepared: map[string]string{}}
+}
+
+// Codes that open a connection in place of a protocol version: the packet is
+// followed by another start, or by nothing.
+const (
+	codeCancel = 80877102
+	codeSSL    = 80877103
+	codeGSS    = 80877104
+)
+
+// request looks at what a client sends.
+func (t *tap) request(b []byte) bool {
+	t.pending = append(t.pending, b...)
+	for {
+		sql, ok := t.next()
+		if !ok {
+			return true
+		}
+		if sql == "" {
+			continue
+		}
+		c := t.proxy.take(sql)
+		if c == nil {
+			continue
+		}
+		if c.at == BeforeRequest {
+			t.strike(c)
+			return false
+		}
+		t.mu.Lock()
+		t.cutting = c
+		t.mu.Unlock()
+	}
+}
+
+// next takes one whole message off the pending bytes and returns the statement that
+// it runs, if any; false where no whole message is there.
+func (t *tap) next() (string, bool) {
+	if !t.started {
+		if len(t.pending) < 8 {
+			return "", false
+		}
+		size := int(binary.BigEndian.Uint32(t.pending))
+		if size < 8 || len(t.pending) < size {
+			return "", false
+		}
+		code := binary.BigEndian.Uint32(t.pending[4:])
+		t.started = code != codeSSL && code != codeGSS && code != codeCancel
+		t.pending = t.pending[size:]
+		return "", true
+	}
+	if len(t.pending) < 5 {
+		return "", false
+	}
+	size := 1 + int(binary.BigEndian.Uint32(t.pending[1:]))
+	if size < 5 || len(t.pending) < size {
+		return "", false
+	}
+	kind, body := t.pending[0], t.pending[5:size]
+	sql := ""
+	switch kind {
+	case 'Q':
+		sql, _ = cString(body)
+	case 'P':
+		name, rest := cString(body)
+		text, _ := cString(rest)
+		t.prepared[name] = text
+	case 'B':
+		_, rest := cString(body)
+		name, _ := cString(rest)
+		sql = t.prepared[name]
+	}
+	t.pending = t.pending[size:]
+	return sql, true
+}
+
+// cString splits a text that ends with a zero byte from what follows.
+func cString(b []byte) (text string, rest []byte) {
+	i := bytes.IndexByte(b, 0)
+	if i < 0 {
+		return string(b), nil
+	}
+	return string(b[:i]), b[i+1:]
+}
+
+// endOfAnswer begins the message ReadyForQuery, which ends every answer; one byte with
+// the state of the transaction follows. Cutting only after it proves that the
+// database is through with the statement.
+const endOfAnswer = "Z\x00\x00\x00\x05"
+
+// answer looks at what the database sends.
+func (t *tap) answer(b []byte) bool {
+	t.mu.Lock()
+	c := t.cutting
+	t.mu.Unlock()
+	if c == nil {
+		return true
+	}
+	t.tail = append(t.tail, b...)
+	if keep := len(endOfAnswer) + 1; len(t.tail) > keep {
+		t.tail = t.tail[len(t.tail)-keep:]
+	}
+	if bytes.HasPrefix(t.tail, []byte(endOfAnswer)) {
+		t.strike(c)
+	}
+	return false
+}
+
+// strike cuts the connection and tells whoever waits for it.
+func (t *tap) strike(c *Cutter) {
+	t.link.cut()
+	c.once.Do(func() { close(c.done) })
+}
