@@ -1,0 +1,18 @@
+// Package queuebox is the Go client of QueueBox, a pull queue on the database that you already
+// run. A producer enqueues with Client.Enqueue. A worker runs a handler for each message with
+// Worker.Run, or claims messages itself with Client.Claim and settles their handles.
+//
+// # What a claim is
+//
+// A Handle is a lease on one message. It renews itself from the moment of the claim, and every
+// write it makes is fenced in the database by its token and its lease. Where the claim is lost,
+// because this process was paused or cut off for longer than the lease, the context of the handle
+// ends with a cause that matches ErrClaimLost, and its settlements are refused. That stops the
+// writes of an old worker, not the worker: an effect on the outside may happen twice, so make it
+// idempotent by queue and idempotency key.
+//
+// # Rules
+//
+// Doc comments name the rules of the contract that they carry, such as K2 or S5; docs/clients.md
+// puts those for clients together.
+package queuebox

@@ -1,0 +1,317 @@
+package queuebox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+const (
+	// holdBack is the least time for which a message waits for an earlier handler of itself.
+	holdBack = 10 * time.Second
+	// giveBackDelay keeps a message that could not wait longer from coming straight back.
+	giveBackDelay = 5 * time.Second
+)
+
+// run is one call of Worker.Run.
+type run struct {
+	*Worker
+	handler Handler
+	// slots holds one entry for every message that is being claimed, held back or handled.
+	slots chan struct{}
+	tasks sync.WaitGroup
+
+	// settling carries the settlements and ends with the whole stop budget; handling is over
+	// when its first part is.
+	settling    context.Context //nolint:containedctx // outlives the context of the caller by the stop budget
+	endSettling context.CancelCauseFunc
+	handling    context.Context //nolint:containedctx // likewise
+	endHandling context.CancelCauseFunc
+
+	mu   sync.Mutex
+	live map[*Handle]struct{} // those of tasks that have not ended
+}
+
+// runningKey names a message that a handler of the client works on.
+type runningKey struct{ queue, id string }
+
+// claim keeps the slots filled until ctx ends or an error comes that will not go away.
+func (r *run) claim(ctx context.Context) error {
+	pause := pauses{base: 100 * time.Millisecond, limit: 5 * time.Second}
+	for {
+		free := r.free(ctx)
+		if free == 0 {
+			return nil
+		}
+		handles, err := r.client.Claim(ctx, ClaimOptions{
+			Queue:    r.config.Queue,
+			Max:      free,
+			Lease:    r.config.Lease,
+			Wait:     longestPoll,
+			WorkerID: r.config.WorkerID,
+			MaxBytes: r.config.MaxBytes,
+		})
+		for range free - len(handles) {
+			<-r.slots
+		}
+		for _, h := range handles {
+			r.begin(ctx, h)
+		}
+		switch {
+		case err == nil:
+			pause.failures = 0
+		case ctx.Err() != nil:
+			return nil
+		case hopeless(err):
+			return err
+		default:
+			r.logger.ErrorContext(ctx, "claim failed", "error", err)
+			if r.client.sleep(ctx, pause.next(0)) != nil {
+				return nil
+			}
+		}
+	}
+}
+
+// free waits for a slot and takes all there are, up to what one claim may ask for; 0 means that
+// ctx ended.
+func (r *run) free(ctx context.Context) int {
+	select {
+	case <-ctx.Done():
+		return 0
+	case r.slots <- struct{}{}:
+	}
+	if ctx.Err() != nil {
+		<-r.slots
+		return 0
+	}
+	for n := 1; n < maxClaim; n++ {
+		select {
+		case r.slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+	return maxClaim
+}
+
+// hopeless tells errors of a claim that repeating cannot mend.
+func hopeless(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) {
+		return errors.Is(err, ErrClosed)
+	}
+	return e.refused() && e.Reason != "" && e.Reason != ReasonTooManyWaiters
+}
+
+// begin starts the task of a handle. One that arrived while ctx ended goes back unseen.
+func (r *run) begin(ctx context.Context, h *Handle) {
+	r.mu.Lock()
+	r.live[h] = struct{}{}
+	r.mu.Unlock()
+	r.tasks.Go(func() {
+		defer func() {
+			r.mu.Lock()
+			delete(r.live, h)
+			r.mu.Unlock()
+			<-r.slots
+		}()
+		if ctx.Err() != nil {
+			r.release(h, 0)
+			return
+		}
+		r.task(h)
+	})
+}
+
+// task carries one handle from its claim to its end.
+func (r *run) task(h *Handle) {
+	leave, ok := r.enter(h)
+	if !ok {
+		return
+	}
+	defer leave()
+
+	// The context of the handler is that of the handle, ended early by the stop.
+	ctx, cancel := context.WithCancelCause(h.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(r.handling, func() { cancel(context.Cause(r.handling)) })
+	defer stop()
+	r.settle(h, r.call(ctx, h))
+}
+
+// enter waits until no other handler of this client works on the message (K8). It is false where
+// the message does not run here: it has been given back, or its claim is lost.
+func (r *run) enter(h *Handle) (leave func(), ok bool) {
+	key := runningKey{h.message.Queue, h.message.ID}
+	patience := time.NewTimer(max(r.config.Lease, holdBack))
+	defer patience.Stop()
+	for {
+		other, leave := r.client.enter(key)
+		if leave != nil {
+			return leave, true
+		}
+		select {
+		case <-other:
+		case <-h.Context().Done():
+			return nil, false
+		case <-r.handling.Done():
+			r.release(h, 0)
+			return nil, false
+		case <-patience.C:
+			r.logger.Warn("message goes back: an earlier handler of this process still works on it", "message_id", h.message.ID)
+			r.release(h, giveBackDelay)
+			return nil, false
+		}
+	}
+}
+
+// enter marks a message as being handled, or returns what is closed when the present handler of
+// it has ended.
+func (c *Client) enter(key runningKey) (other <-chan struct{}, leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ended, ok := c.running[key]; ok {
+		return ended, nil
+	}
+	ended := make(chan struct{})
+	c.running[key] = ended
+	return nil, func() {
+		c.mu.Lock()
+		delete(c.running, key)
+		c.mu.Unlock()
+		close(ended)
+	}
+}
+
+// call runs the handler and makes every way it can end an error.
+func (r *run) call(ctx context.Context, h *Handle) (err error) {
+	returned := make(chan struct{})
+	// A goroutine of its own, so that a handler that ends its goroutine (runtime.Goexit, as a
+	// failing test does) takes nothing of the worker with it.
+	go func() {
+		defer close(returned)
+		err = errGoexit
+		defer func() {
+			if v := recover(); v != nil {
+				err = &panicError{value: v}
+				r.logger.ErrorContext(ctx, "handler panicked", "message_id", h.message.ID, "attempt", h.message.Attempt,
+					"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			}
+		}()
+		err = r.handler(ctx, h)
+	}()
+	<-returned
+	return err
+}
+
+// settle ends the handle as the handler's result asks.
+func (r *run) settle(h *Handle, result error) {
+	if h.done() {
+		// Settled by the handler, lost, or taken back by the stop.
+		if result != nil {
+			r.logger.Warn("handler failed after the end of its claim", "message_id", h.message.ID, "error", result)
+		}
+		return
+	}
+	var (
+		err      error
+		retry    *retryAfterError
+		reject   *rejectError
+		panicked *panicError
+	)
+	switch {
+	case result == nil:
+		_, err = h.Complete(r.settling)
+	case errors.As(result, &reject):
+		_, err = h.DeadLetter(r.settling, reject.code, result.Error())
+	case errors.As(result, &retry):
+		_, err = h.Retry(r.settling, RetryOptions{Delay: retry.delay, Error: result.Error()})
+	case r.handling.Err() != nil && !errors.As(result, &panicked):
+		// The stop cut the work off: that is no failure of the message, so it costs no attempt.
+		_, err = h.Release(r.settling, 0)
+	default:
+		_, err = h.Retry(r.settling, RetryOptions{Error: result.Error()})
+	}
+	if err == nil {
+		return
+	}
+	var refused *Error
+	if result == nil || h.done() || !errors.As(err, &refused) {
+		r.failed(h, err)
+	}
+	if h.done() {
+		return
+	}
+	// The server refused what was asked, such as a reason code that is too long. The message
+	// must not wait for its lease to run out, and not be lost from sight either.
+	if _, err := h.Retry(r.settling, RetryOptions{Error: err.Error()}); err != nil {
+		r.failed(h, err)
+	}
+}
+
+// release gives a message back that was not worked on, or not to the end.
+func (r *run) release(h *Handle, delay time.Duration) {
+	if _, err := h.Release(r.settling, delay); err != nil {
+		r.failed(h, err)
+	}
+}
+
+// failed logs a settlement that did not succeed; the message will be delivered again, or was
+// already.
+func (r *run) failed(h *Handle, err error) {
+	if errors.Is(err, ErrAlreadySettled) {
+		return // the stop was quicker
+	}
+	r.logger.Error("settlement failed", "message_id", h.message.ID, "attempt", h.message.Attempt, "error", err)
+}
+
+// stop ends the run within its budget (K7): most of it for the handlers to finish by themselves,
+// a tenth for them to see that they are asked to end, a tenth for giving back what is left.
+func (r *run) stop() error {
+	budget := r.config.StopTimeout
+	idle := make(chan struct{})
+	go func() {
+		r.tasks.Wait()
+		close(idle)
+	}()
+	end := time.AfterFunc(budget, func() { r.endSettling(ErrStopped) })
+	defer end.Stop()
+
+	if within(idle, budget*8/10) {
+		return nil
+	}
+	r.endHandling(ErrStopped)
+	if within(idle, budget/10) {
+		return nil
+	}
+	var releases sync.WaitGroup
+	r.mu.Lock()
+	left := len(r.live)
+	for h := range r.live {
+		releases.Go(func() { r.release(h, 0) })
+	}
+	r.mu.Unlock()
+	releases.Wait()
+	select {
+	case <-idle:
+		return nil
+	case <-r.settling.Done():
+		return fmt.Errorf("%w: %d handlers had not returned after %v", ErrStopped, left, budget)
+	}
+}
+
+// within tells whether done is closed before d has passed.
+func within(done <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}

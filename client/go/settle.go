@@ -1,0 +1,262 @@
+package queuebox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+)
+
+// AtOnce as a retry delay makes the message claimable now. The zero delay means the retry policy
+// of the queue instead.
+const AtOnce time.Duration = -1
+
+// Outcome is what became of a message. The values are those of the enum SettleOutcome without
+// its prefix.
+type Outcome string
+
+// The outcomes of a settlement.
+const (
+	OutcomeCompleted Outcome = "COMPLETED"
+	OutcomeRetried   Outcome = "RETRIED"
+	OutcomeDead      Outcome = "DEAD"
+	OutcomeReleased  Outcome = "RELEASED"
+	OutcomeCancelled Outcome = "CANCELLED"
+)
+
+// Settled says what became of a message.
+type Settled struct {
+	// Outcome is what the database wrote: a retry without an attempt left is DEAD (S4), a retry
+	// or release of work whose cancel was asked for is CANCELLED (S14).
+	Outcome Outcome
+	// AlreadySettled is true where an earlier try of this settlement had been written, its
+	// answer lost (S5). It is a success like any other.
+	AlreadySettled bool
+	// AvailableTime is when the message is next claimable, by the database clock; zero unless
+	// retried or released.
+	AvailableTime time.Time
+	// CompleteTime is when it was completed, by the database clock; zero unless completed.
+	CompleteTime time.Time
+}
+
+// CompleteOption adds to a completion.
+type CompleteOption func(*queueboxv1.CompleteRequest)
+
+// WithResult keeps output with the completed message for the retention time of the queue.
+func WithResult(result []byte) CompleteOption {
+	return func(r *queueboxv1.CompleteRequest) { r.Result = result }
+}
+
+// RetryOptions says how a message comes back.
+type RetryOptions struct {
+	// Delay before it is claimable again, rounded up to milliseconds. 0 takes the retry policy
+	// of the queue; AtOnce, like any negative value, is no delay.
+	Delay time.Duration
+	// Error is text to keep with the message; the server cuts it at 2000 bytes (S9).
+	Error string
+}
+
+// Complete finishes the message.
+//
+// Like every settlement it stops the renewal first (K4) and is repeated with the same token while
+// no answer comes, until the local deadline of the lease or the end of ctx (S5); then its error
+// matches ErrOutcomeUnknown. It returns an error that matches ErrClaimLost, without a call where
+// the loss is known already (K3), and ErrAlreadySettled at the second settlement of a handle
+// (K5). A settlement that the server refused without looking at the claim, such as one with a
+// field too long, does not count: the handle is as before.
+func (h *Handle) Complete(ctx context.Context, opts ...CompleteOption) (Settled, error) {
+	req := &queueboxv1.CompleteRequest{Queue: h.message.Queue, MessageId: h.message.ID, ClaimToken: h.token}
+	for _, o := range opts {
+		o(req)
+	}
+	return h.settle(ctx, "complete", func(ctx context.Context) (Settled, error) {
+		resp, err := h.renewer.client.worker.Complete(ctx, req)
+		return Settled{
+			Outcome:        OutcomeCompleted,
+			AlreadySettled: resp.GetAlreadySettled(),
+			CompleteTime:   timeOf(resp.GetCompleteTime()),
+		}, err
+	})
+}
+
+// Retry returns the message for another attempt, or ends it as dead where none is left (S4); the
+// outcome says which. Errors are those of Complete.
+func (h *Handle) Retry(ctx context.Context, o RetryOptions) (Settled, error) {
+	req := &queueboxv1.RetryRequest{Queue: h.message.Queue, MessageId: h.message.ID, ClaimToken: h.token, Error: o.Error}
+	if o.Delay != 0 {
+		delay := max(milliseconds(o.Delay), 0)
+		req.DelayMs = &delay
+	}
+	return h.settle(ctx, "retry", func(ctx context.Context) (Settled, error) {
+		resp, err := h.renewer.client.worker.Retry(ctx, req)
+		return Settled{
+			Outcome:        outcomeOf(resp.GetOutcome()),
+			AlreadySettled: resp.GetAlreadySettled(),
+			AvailableTime:  timeOf(resp.GetAvailableTime()),
+		}, err
+	})
+}
+
+// DeadLetter sets the message aside for operators: reasonCode is short and for filters, at most
+// 255 bytes, errText is for people. Errors are those of Complete.
+func (h *Handle) DeadLetter(ctx context.Context, reasonCode, errText string) (Settled, error) {
+	req := &queueboxv1.DeadLetterRequest{
+		Queue: h.message.Queue, MessageId: h.message.ID, ClaimToken: h.token, ReasonCode: reasonCode, Error: errText,
+	}
+	return h.settle(ctx, "dead-letter", func(ctx context.Context) (Settled, error) {
+		resp, err := h.renewer.client.worker.DeadLetter(ctx, req)
+		return Settled{Outcome: OutcomeDead, AlreadySettled: resp.GetAlreadySettled()}, err
+	})
+}
+
+// Release gives the message back untouched: it is claimable again after delay, and this delivery
+// does not count as an attempt. Errors are those of Complete.
+func (h *Handle) Release(ctx context.Context, delay time.Duration) (Settled, error) {
+	req := &queueboxv1.ReleaseRequest{
+		Queue: h.message.Queue, MessageId: h.message.ID, ClaimToken: h.token, DelayMs: max(milliseconds(delay), 0),
+	}
+	return h.settle(ctx, "release", func(ctx context.Context) (Settled, error) {
+		resp, err := h.renewer.client.worker.Release(ctx, req)
+		return Settled{
+			Outcome:        outcomeOf(resp.GetOutcome()),
+			AlreadySettled: resp.GetAlreadySettled(),
+			AvailableTime:  timeOf(resp.GetAvailableTime()),
+		}, err
+	})
+}
+
+// settle is the one way out of a handle.
+func (h *Handle) settle(ctx context.Context, op string, send func(context.Context) (Settled, error)) (Settled, error) {
+	if err := ctx.Err(); err != nil {
+		return Settled{}, fmt.Errorf("queuebox: %s: %w", op, err) // nothing was sent, nothing is spent
+	}
+	lease, deadline, err := h.begin(op)
+	if err != nil {
+		return Settled{}, err
+	}
+	client := h.renewer.client
+	pause := retryPauses(lease)
+	maybeWritten := false
+	for {
+		// A try that was sent in time may be answered after the deadline: the answer is worth
+		// more than not knowing.
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout(lease))
+		settled, err := send(attempt)
+		cancel()
+		if err == nil {
+			h.finish(ErrAlreadySettled)
+			return settled, nil
+		}
+		e := fromRPC(op, err)
+		switch {
+		case e.final():
+			h.finish(e)
+			return Settled{}, e
+		case e.refused() && !maybeWritten:
+			h.reopen()
+			return Settled{}, e
+		}
+		maybeWritten = true
+		client.logger.WarnContext(ctx, "settlement brought no answer", "op", op, "queue", h.message.Queue, "message_id", h.message.ID, "error", e)
+
+		d := pause.next(e.RetryDelay)
+		var why error = e
+		if now().Add(d).Before(deadline) {
+			if why = client.sleep(ctx, d); why == nil {
+				continue
+			}
+		}
+		unknown := fmt.Errorf("queuebox: %s: %w: %w", op, ErrOutcomeUnknown, why)
+		h.finish(unknown)
+		return Settled{}, unknown
+	}
+}
+
+// begin takes the handle for its one settlement: from here on it is not renewed.
+func (h *Handle) begin(op string) (lease time.Duration, deadline time.Time, err error) {
+	h.renewer.mu.Lock()
+	defer h.renewer.mu.Unlock()
+	switch {
+	case h.state == settling:
+		return 0, time.Time{}, fmt.Errorf("queuebox: %s: %w", op, ErrAlreadySettled)
+	case h.state == over:
+		return 0, time.Time{}, fmt.Errorf("queuebox: %s: %w", op, context.Cause(h.ctx))
+	case !now().Before(h.deadline):
+		// The goroutine that watches the deadline may not have run yet, above all after this
+		// process was stopped and woken.
+		lost := localLoss(op)
+		h.renewer.lose(h, lost)
+		return 0, time.Time{}, lost
+	}
+	h.state = settling
+	delete(h.renewer.handles, h)
+	if len(h.renewer.handles) == 0 {
+		h.renewer.signal()
+	}
+	return h.lease, h.deadline, nil
+}
+
+// finish ends the context of a handle that has been settled, or cannot be any more.
+func (h *Handle) finish(cause error) {
+	h.renewer.mu.Lock()
+	defer h.renewer.mu.Unlock()
+	h.end(cause)
+}
+
+// reopen puts the handle back under renewal.
+func (h *Handle) reopen() {
+	h.renewer.mu.Lock()
+	h.state = held
+	h.renewer.mu.Unlock()
+	h.renewer.add(h)
+}
+
+// final tells that the claim is over, by whatever hand.
+func (e *Error) final() bool {
+	switch e.Reason {
+	case ReasonClaimLost, ReasonClaimSettled, ReasonMessageNotFound:
+		return true
+	default:
+		return false
+	}
+}
+
+// refused tells that the call was turned away before it changed anything, and would be again.
+func (e *Error) refused() bool {
+	switch e.Code() {
+	case codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated,
+		codes.ResourceExhausted, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange:
+		return true
+	default:
+		return false
+	}
+}
+
+// unanswered tells that no answer of the server came back, or one that asks to come again. The
+// caller has made sure that its own context still runs.
+func (e *Error) unanswered() bool {
+	switch e.Code() {
+	case codes.Unavailable:
+		return true
+	case codes.DeadlineExceeded, codes.Canceled:
+		return e.Reason == ""
+	default:
+		return false
+	}
+}
+
+// outcomeOf takes the prefix from the name of an enum value.
+func outcomeOf(o queueboxv1.SettleOutcome) Outcome {
+	const prefix = "SETTLE_OUTCOME_"
+	if o == queueboxv1.SettleOutcome_SETTLE_OUTCOME_UNSPECIFIED {
+		return ""
+	}
+	name := o.String()
+	if len(name) > len(prefix) && name[:len(prefix)] == prefix {
+		return Outcome(name[len(prefix):])
+	}
+	return Outcome(name)
+}
