@@ -46,16 +46,16 @@ class ClaimLost(Exception):
 class Claim:
     """A claimed message. Its lease is renewed in a thread until it is settled or lost."""
 
-    def __init__(self, worker, claimed, sent):
+    def __init__(self, worker, claimed):
         self.message = claimed.message
         self._worker = worker
         self._token = claimed.claim_token
+        self._lease = worker.lease
         # What is left of the lease is counted on the own monotonic clock: the clocks of two
-        # machines are never compared. It was true when the answer left, so the time since is
-        # lost from it; the time the call took is the most that this can be.
-        self._deadline = time.monotonic() + claimed.lease_remaining_ms / 1000.0
-        self._lease = max(worker.lease, 0.001)
-        self._deadline = min(self._deadline, sent + worker.wait + self._lease)
+        # machines are never compared. It was true when the answer left the server, so a
+        # margin goes off for its way here.
+        left = claimed.lease_remaining_ms / 1000.0
+        self._deadline = time.monotonic() + left - min(left / 10, 1.0)
         self.lost = threading.Event()
         self._done = threading.Event()
         self._renewer = threading.Thread(target=self._renew_until_done, daemon=True)
@@ -175,7 +175,6 @@ class Worker:
             wait_ms=int(self.wait * 1000),
         )
         while not self._stopped.is_set():
-            sent = time.monotonic()
             self._waiting = self.stub.Claim.future(request, timeout=self.wait + 5)
             if self._stopped.is_set():  # stop() may have come before there was a call to cancel.
                 self._waiting.cancel()
@@ -192,7 +191,7 @@ class Worker:
                 continue  # The same claim_id: leases that were made are answered again.
             finally:
                 self._waiting = None
-            return [Claim(self, claimed, sent) for claimed in answer.messages]
+            return [Claim(self, claimed) for claimed in answer.messages]
         return []
 
     def _handle(self, claim, handler, settled):

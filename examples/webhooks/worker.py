@@ -83,6 +83,7 @@ def main():
         worker = Worker(channel, o.queue, o.worker_id, lease=o.lease)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: worker.stop())
+        print("ready", flush=True)
         worker.run(handle, settled)
 
     if o.counts:

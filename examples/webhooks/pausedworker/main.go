@@ -142,7 +142,7 @@ func (o options) runClient(ctx context.Context) error {
 		}
 		return err
 	}
-	if err := h.Complete(ctx); err != nil {
+	if _, err := h.Complete(ctx); err != nil {
 		o.say("Complete refused: %v", err)
 		return nil
 	}

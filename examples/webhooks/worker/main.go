@@ -67,6 +67,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		Lease:       o.lease,
 		StopTimeout: 5 * time.Second,
 	})
+	fmt.Fprintln(out, "ready")
 	if err := worker.Run(ctx, p.handle); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("work: %w", err)
 	}
@@ -96,7 +97,7 @@ func (p *processor) handle(ctx context.Context, h *queuebox.Handle) error {
 		p.say("retry %s %s, attempt %d: %v", event.Name, event.Repository, m.Attempt, err)
 		return err
 	}
-	if err := h.Complete(ctx); err != nil {
+	if _, err := h.Complete(ctx); err != nil {
 		// The claim is lost: somebody else has the message now, and will count it.
 		p.say("not completed %s %s, attempt %d: %v", event.Name, event.Repository, m.Attempt, err)
 		return err
