@@ -3,7 +3,6 @@ package config_test
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ func load(t *testing.T, args, environ []string) (*config.Options, *config.Loader
 	if _, err := parser.Parse(args); err != nil {
 		return nil, nil, err
 	}
-	if err := loader.Finish(&options.StorageOptions); err != nil {
+	if err := loader.Finish(&options.StorageOptions, &options.ConnectionOptions); err != nil {
 		return nil, nil, err
 	}
 	return &options, loader, options.Check()
@@ -170,7 +169,7 @@ func TestUnknownNamesAndBadValues(t *testing.T) {
 			}
 			_, _, err := load(t, args, tt.environ)
 			require.Error(t, err)
-			require.Regexp(t, regexp.MustCompile(tt.want), err.Error())
+			require.Regexp(t, tt.want, err.Error())
 		})
 	}
 }

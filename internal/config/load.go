@@ -60,6 +60,12 @@ func NewLoader(environ []string) *Loader {
 	return &Loader{table: table, environ: environ, origin: map[string]Source{}}
 }
 
+// Known tells whether the table has an option of that name.
+func (l *Loader) Known(flag string) bool {
+	_, known := l.table[flag]
+	return known
+}
+
 // Validate reports what went wrong in Resolve. Kong would put the name of an innocent
 // flag in front of an error that Resolve returns.
 func (l *Loader) Validate(*kong.Application) error { return l.err }
@@ -68,10 +74,10 @@ func (l *Loader) Validate(*kong.Application) error { return l.err }
 func (l *Loader) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	l.start(ctx)
 	if l.err != nil {
-		return nil, nil //nolint:nilnil // kong's way to say "no value"; Validate reports the error
+		return nil, nil //nolint:nilerr // kong's way to say "no value"; Validate reports the error
 	}
-	if _, known := l.table[flag.Name]; !known {
-		return nil, nil //nolint:nilnil // a flag of one command alone, such as --timeout
+	if !l.Known(flag.Name) {
+		return nil, nil // a flag of one command alone, such as --timeout
 	}
 	name, source := EnvName(flag.Name), FromEnv
 	value, found := l.env[name]
@@ -80,11 +86,11 @@ func (l *Loader) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any,
 		value, found = l.file[flag.Name]
 	}
 	if !found {
-		return nil, nil //nolint:nilnil // not set anywhere: the default stays
+		return nil, nil // not set anywhere: the default stays
 	}
 	if err := l.try(flag, value); err != nil {
 		l.err = fmt.Errorf("%s: %w", name, err)
-		return nil, nil //nolint:nilnil // Validate reports the error
+		return nil, nil // Validate reports the error
 	}
 	l.origin[flag.Name] = source
 	return value, nil
@@ -171,12 +177,13 @@ func (l *Loader) readEnv() (map[string]string, error) {
 	return values, nil
 }
 
-// Finish reads the secrets that are in files. It is called once, after parsing.
-func (l *Loader) Finish(o *StorageOptions) error {
-	if err := l.secret("storage", &o.Storage, o.StorageFile); err != nil {
+// Finish reads the secrets that are in files. It is called once, after parsing; c is nil
+// for a command that has no connection options.
+func (l *Loader) Finish(s *StorageOptions, c *ConnectionOptions) error {
+	if err := l.secret("storage", &s.Storage, s.StorageFile); err != nil || c == nil {
 		return err
 	}
-	return l.secret("listen-url", &o.ListenURL, o.ListenURLFile)
+	return l.secret("listen-url", &c.ListenURL, c.ListenURLFile)
 }
 
 // secret replaces the value of an option by the content of its file, where the file was

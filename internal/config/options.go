@@ -22,6 +22,7 @@ const testEnvPrefix = EnvPrefix + "TEST_"
 type Options struct {
 	ConfigOption
 	StorageOptions
+	ConnectionOptions
 	ListenOptions
 	ServerOptions
 	QueueOptions
@@ -34,22 +35,32 @@ type ConfigOption struct {
 	Config string `placeholder:"PATH" group:"General" help:"YAML file with settings. Its keys are the flag names without the dashes in front."`
 }
 
-// StorageOptions say where messages are kept. The migrate command takes these alone.
+// StorageOptions say where messages are kept. The migrate command takes these and no
+// other options of the database.
 type StorageOptions struct {
 	Storage               string `default:"sqlite://queuebox.db" placeholder:"URL" group:"Storage" secret:"" help:"Database: sqlite://relative/path, sqlite:///absolute/path or postgres://user:password@host/database. Flags can be seen in the list of processes, so give a password by the variable or by --storage-file."`
 	StorageFile           string `placeholder:"PATH" group:"Storage" help:"File that holds the value of --storage."`
-	ListenURL             string `name:"listen-url" placeholder:"URL" group:"Storage" secret:"" help:"PostgreSQL only: URL of the connection that waits for notifications, where --storage goes through a pooler in transaction mode, which loses them. Empty takes --storage."`
-	ListenURLFile         string `name:"listen-url-file" placeholder:"PATH" group:"Storage" help:"File that holds the value of --listen-url."`
-	MaxConns              int    `default:"0" placeholder:"N" group:"Storage" help:"Most connections that this server opens to the database. 0 lets the backend choose."`
-	AutoMigrate           bool   `negatable:"" group:"Storage" help:"Bring the schema of the database up to date at start. Without it a PostgreSQL database with another schema stops the start and 'queuebox-server migrate' is to be run; SQLite always migrates itself."`
 	AllowUnsafeDurability bool   `negatable:"" group:"Storage" help:"Start on a database that may lose messages that it has acknowledged, such as PostgreSQL with fsync off."`
+}
+
+// ConnectionOptions shape the connections of a running server to its database.
+type ConnectionOptions struct {
+	ListenURL     string `name:"listen-url" placeholder:"URL" group:"Storage" secret:"" help:"PostgreSQL only: URL of the connection that waits for notifications, where --storage goes through a pooler in transaction mode, which loses them. Empty takes --storage."`
+	ListenURLFile string `name:"listen-url-file" placeholder:"PATH" group:"Storage" help:"File that holds the value of --listen-url."`
+	MaxConns      int    `default:"0" placeholder:"N" group:"Storage" help:"Most connections that this server opens to the database. 0 lets the backend choose."`
+	AutoMigrate   bool   `negatable:"" group:"Storage" help:"Bring the schema of the database up to date at start. Without it a PostgreSQL database with another schema stops the start and 'queuebox-server migrate' is to be run; SQLite always migrates itself."`
 }
 
 // ListenOptions say where the server is reached.
 type ListenOptions struct {
-	Listen        string `default:"127.0.0.1:7420" placeholder:"HOST:PORT" group:"Network" help:"Address of the gRPC service. Anything but a loopback address needs --insecure."`
+	AddressOption
 	MetricsListen string `default:"127.0.0.1:7421" placeholder:"HOST:PORT" group:"Network" help:"Address of the HTTP port with /metrics, /livez and /readyz. Empty or 'off' opens none. Other than loopback addresses are allowed with a warning: the page names queues, and never shows a message."`
 	Insecure      bool   `negatable:"" group:"Network" help:"Serve gRPC without encryption and without authentication on an address that others can reach. Only for a network that you trust whole."`
+}
+
+// AddressOption is the address of the service, which the healthcheck command needs too.
+type AddressOption struct {
+	Listen string `default:"127.0.0.1:7420" placeholder:"HOST:PORT" group:"Network" help:"Address of the gRPC service. Anything but a loopback address needs --insecure."`
 }
 
 // ServerOptions shape the work of the server.

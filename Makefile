@@ -1,0 +1,73 @@
+# `make` lists what there is to do.
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# In CI nothing comes from the cache of an earlier run.
+TESTFLAGS ?= -race -timeout=25m
+ifdef CI
+TESTFLAGS += -count=1
+endif
+# How many times each benchmark runs; benchstat wants 6 or more to say something.
+COUNT ?= 1
+
+LINT := .tools/bin/golangci-lint
+BENCHSTAT := .tools/bin/benchstat
+
+.DEFAULT_GOAL := help
+.PHONY: help build test check generate lint fmt demo bench tools clean
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build bin/queuebox-server, static.
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/queuebox-server ./cmd/queuebox-server
+
+test: ## Run all tests with the race detector, on SQLite and on a private PostgreSQL.
+	scripts/with-postgres $(GO) test $(TESTFLAGS) ./...
+
+check: $(LINT) ## Check what is not a test: generated files, wire contract, vet, lint, dependencies.
+	scripts/step 'generated files are current' scripts/check-generated
+	scripts/step 'buf lint' scripts/buf lint
+	scripts/step 'buf format' scripts/buf format --diff --exit-code
+	scripts/step 'buf breaking' scripts/check-breaking
+	scripts/step 'go mod tidy' $(GO) mod tidy -diff
+	scripts/step 'go vet' $(GO) vet ./...
+	scripts/step 'who depends on whom' $(GO) test -count=1 ./internal/deptest
+	scripts/step 'golangci-lint' $(LINT) run ./...
+
+generate: ## Make the generated files again (Python stubs: scripts/generate-python).
+	scripts/buf generate
+	$(GO) run ./internal/config/docgen docs/configuration.md
+
+lint: $(LINT) ## Run golangci-lint alone.
+	$(LINT) run ./...
+
+fmt: $(LINT) ## Format Go and proto files.
+	$(LINT) fmt ./...
+	scripts/buf format -w
+
+demo: ## Run the webhook demo from nothing on SQLite, in under a minute.
+	$(GO) run ./examples/webhooks/demo
+
+bench: ## Run the benchmarks on both engines; COUNT=6 for benchstat.
+	scripts/with-postgres $(GO) test -run '^$$' -bench . -count=$(COUNT) -timeout=60m ./bench/...
+
+tools: $(LINT) $(BENCHSTAT) ## Fetch or build buf, golangci-lint and benchstat under .tools/.
+	scripts/buf --version
+
+# The tools are built from tools.mod and stay until it changes. Written aside and moved,
+# so that an interrupted build leaves no half of a binary.
+$(LINT): tools.mod tools.sum
+	mkdir -p $(@D)
+	$(GO) build -modfile=tools.mod -o $@.new github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	mv $@.new $@
+
+$(BENCHSTAT): tools.mod tools.sum
+	mkdir -p $(@D)
+	$(GO) build -modfile=tools.mod -o $@.new golang.org/x/perf/cmd/benchstat
+	mv $@.new $@
+
+clean: ## Remove what the other targets made, tools too.
+	rm -rf bin .tools

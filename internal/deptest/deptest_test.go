@@ -1,0 +1,122 @@
+package deptest_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/queuebox/queuebox"
+
+// pkg is what `go list` says about a package.
+type pkg struct {
+	ImportPath string
+	Name       string
+	Standard   bool
+	Imports    []string // of the files that are no tests
+	Deps       []string // the same, over the whole tree
+}
+
+// list runs `go list` in the root of the repository.
+func list(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Standard,Imports,Deps"}, args...)...)
+	cmd.Dir = "../.."
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, stderr.String())
+	var packages []pkg
+	decoder := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p pkg
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		packages = append(packages, p)
+	}
+	require.NotEmpty(t, packages, "no package matches %v", args)
+	return packages
+}
+
+// within tells whether a package is one of the trees or lies in one.
+func within(path string, trees ...string) bool {
+	return slices.ContainsFunc(trees, func(tree string) bool {
+		return path == tree || strings.HasPrefix(path, tree+"/")
+	})
+}
+
+// requireNone fails for every package that reaches one of the trees.
+func requireNone(t *testing.T, packages []pkg, why string, trees ...string) {
+	t.Helper()
+	for _, p := range packages {
+		for _, dep := range p.Deps {
+			require.False(t, within(dep, trees...), "%s reaches %s: %s", p.ImportPath, dep, why)
+		}
+	}
+}
+
+func ours(suffix string) string { return module + "/" + suffix }
+
+func TestStorageUsesTheStandardLibraryOnly(t *testing.T) {
+	for _, p := range list(t, "-deps", "./storage") {
+		require.True(t, p.Standard || p.ImportPath == ours("storage"), "package storage reaches %s", p.ImportPath)
+	}
+}
+
+func TestServerKnowsNoBackend(t *testing.T) {
+	packages := list(t, "./server/...")
+	requireNone(t, packages, "the server works on storage.Store",
+		ours("storage/backends"), ours("storage/postgres"), ours("storage/sqlite"),
+		"github.com/jackc/pgx", "modernc.org/sqlite", "github.com/pressly/goose")
+	for _, p := range packages {
+		require.NotContains(t, p.Imports, "database/sql", p.ImportPath)
+	}
+}
+
+func TestBackendsKnowNeitherWireNorEachOther(t *testing.T) {
+	wire := []string{ours("gen"), ours("server"), "google.golang.org/grpc", "google.golang.org/protobuf"}
+	requireNone(t, list(t, "./storage/postgres/..."), "a backend knows storage and its driver",
+		append(wire, ours("storage/sqlite"), ours("storage/backends"), "modernc.org/sqlite")...)
+	requireNone(t, list(t, "./storage/sqlite/..."), "a backend knows storage and its driver",
+		append(wire, ours("storage/postgres"), ours("storage/backends"), "github.com/jackc/pgx")...)
+}
+
+// TestClientLinksNothingElseOfOurs is for the programs of others: whoever imports the
+// client must not get a database driver or a server with it.
+func TestClientLinksNothingElseOfOurs(t *testing.T) {
+	for _, p := range list(t, "-deps", "./client/go") {
+		if within(p.ImportPath, module) {
+			require.True(t, within(p.ImportPath, ours("client/go"), ours("gen")), "client/go reaches %s", p.ImportPath)
+			continue
+		}
+		require.True(t, p.Standard || strings.HasPrefix(p.ImportPath, "golang.org/x/") ||
+			within(p.ImportPath, "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/googleapis/rpc"),
+			"client/go reaches %s", p.ImportPath)
+	}
+}
+
+func TestOnlyCommandsAndTestsOpenABackend(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		if within(p.ImportPath, ours("cmd"), ours("internal/testdb"), ours("internal/blackbox"), ours("bench")) {
+			continue
+		}
+		require.NotContains(t, p.Imports, ours("storage/backends"), p.ImportPath)
+	}
+}
+
+func TestNothingMadeForTestsReachesABinary(t *testing.T) {
+	binaries := slices.DeleteFunc(list(t, "./..."), func(p pkg) bool { return p.Name != "main" })
+	require.NotEmpty(t, binaries)
+	requireNone(t, binaries, "it is made for tests",
+		ours("storage/storagetest"), ours("storage/faults"), ours("internal/testdb"), ours("internal/blackbox"),
+		ours("internal/proxy"), "github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak")
+}
