@@ -1,0 +1,116 @@
+// Package backends opens the store that a URL names. It is the one package that imports
+// all drivers; only cmd and tests import it.
+//
+// The URLs are sqlite:///absolute/path, sqlite://relative/path, and postgres:// or
+// postgresql:// as PostgreSQL knows them.
+package backends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+
+	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/sqlite"
+)
+
+// ErrURL tells a storage URL that is not understood. Its text holds no secrets.
+var ErrURL = errors.New("storage URL")
+
+// Options of Open and Migrate.
+type Options struct {
+	// AllowUnsafeDurability opens a database that may lose what it acknowledged. D9.
+	AllowUnsafeDurability bool
+	// Migrate brings the schema up to date at Open. SQLite always does.
+	Migrate bool
+	// ListenURL is a direct address for notifications, beside a pooler (W6).
+	ListenURL string
+	// MaxConns bounds the connections; 0 takes the default of the backend.
+	MaxConns int
+	// Logger gets what no caller can be told; nil discards it.
+	Logger *slog.Logger
+}
+
+// MigrateResult tells the schema versions before and after.
+type MigrateResult struct {
+	From int64
+	To   int64
+}
+
+// Open opens the store that the URL names.
+func Open(ctx context.Context, storageURL string, o Options) (storage.Store, error) {
+	switch scheme(storageURL) {
+	case "sqlite":
+		cfg, err := sqliteConfig(storageURL, o)
+		if err != nil {
+			return nil, err
+		}
+		return sqlite.Open(ctx, cfg)
+	default:
+		return nil, unknownScheme(storageURL)
+	}
+}
+
+// Migrate brings the schema of the database that the URL names up to date.
+func Migrate(ctx context.Context, storageURL string, o Options) (MigrateResult, error) {
+	switch scheme(storageURL) {
+	case "sqlite":
+		cfg, err := sqliteConfig(storageURL, o)
+		if err != nil {
+			return MigrateResult{}, err
+		}
+		res, err := sqlite.Migrate(ctx, cfg)
+		return MigrateResult(res), err
+	default:
+		return MigrateResult{}, unknownScheme(storageURL)
+	}
+}
+
+func scheme(storageURL string) string {
+	s, _, ok := strings.Cut(storageURL, ":")
+	if !ok {
+		return ""
+	}
+	return strings.ToLower(s)
+}
+
+// unknownScheme names the scheme alone, since the rest may hold a password.
+func unknownScheme(storageURL string) error {
+	return fmt.Errorf("%w: scheme %q is not one of sqlite, postgres, postgresql", ErrURL, scheme(storageURL))
+}
+
+// sqliteConfig reads sqlite:///absolute/path and sqlite://relative/path. The path is
+// taken as it stands but for percent escapes, so that a host part is no special case. The
+// one parameter is synchronous.
+func sqliteConfig(storageURL string, o Options) (sqlite.Config, error) {
+	rest, ok := strings.CutPrefix(storageURL[len("sqlite:"):], "//")
+	if !ok {
+		return sqlite.Config{}, fmt.Errorf("%w: write sqlite:///absolute/path or sqlite://relative/path", ErrURL)
+	}
+	rawPath, rawQuery, _ := strings.Cut(rest, "?")
+	path, err := url.PathUnescape(rawPath)
+	if err != nil {
+		return sqlite.Config{}, fmt.Errorf("%w: path: %w", ErrURL, err)
+	}
+	if path == "" || strings.Contains(path, ":memory:") {
+		return sqlite.Config{}, fmt.Errorf("%w: sqlite needs a file; memory would lose what was acknowledged", ErrURL)
+	}
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return sqlite.Config{}, fmt.Errorf("%w: parameters: %w", ErrURL, err)
+	}
+	for key := range query {
+		if key != "synchronous" {
+			return sqlite.Config{}, fmt.Errorf("%w: parameter %q is not known; sqlite knows synchronous", ErrURL, key)
+		}
+	}
+	return sqlite.Config{
+		Path:                  path,
+		Synchronous:           query.Get("synchronous"),
+		AllowUnsafeDurability: o.AllowUnsafeDurability,
+		Logger:                o.Logger,
+	}, nil
+}

@@ -1,0 +1,242 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// scanLive reads a row of the columns that claim_lease, claim_held, get_live and
+// list_live share.
+func scanLive(rows interface{ Scan(...any) error }) (storage.Claimed, error) {
+	var (
+		c                storage.Claimed
+		token            []byte
+		attributes       sql.NullString
+		state            storage.State
+		outcome          sql.NullInt16
+		create, ready    int64
+		expire, leaseEnd sql.NullInt64
+	)
+	m := &c.Message
+	err := rows.Scan(&token, &m.Ref.Position, &m.Ref.QueueID, &m.IdempotencyKey, &m.PayloadBytes, &m.ContentType, &attributes,
+		&m.OrderingKey, &m.Priority, &state, &outcome, &m.Attempt, &m.MaxAttempts, &create, &ready, &expire,
+		&m.LastError, &m.ReasonCode, &m.WorkerID, &leaseEnd, &m.Payload)
+	if err != nil {
+		return c, err
+	}
+	copy(c.Token[:], token)
+	m.State = shownState(state, storage.Outcome(outcome.Int16))
+	m.CreateTime, m.ReadyTime = fromMillis(create), fromMillis(ready)
+	m.ExpireTime = fromNullMillis(expire)
+	if state == storage.StateProcessing {
+		m.LeaseEnd = fromNullMillis(leaseEnd)
+	}
+	m.Attributes, err = fromAttributes(attributes)
+	return c, err
+}
+
+// scanFinished reads a row of the columns that get_completed, get_dead, list_completed
+// and list_dead share.
+func scanFinished(rows interface{ Scan(...any) error }) (storage.Message, error) {
+	var (
+		m                     storage.Message
+		attributes            sql.NullString
+		create, ready, finish int64
+		expire                sql.NullInt64
+	)
+	err := rows.Scan(&m.Ref.Position, &m.Ref.QueueID, &m.IdempotencyKey, &m.PayloadBytes, &m.ContentType, &attributes,
+		&m.OrderingKey, &m.Priority, &m.State, &m.DeadReason, &m.Attempt, &m.MaxAttempts, &create, &ready, &expire,
+		&m.LastError, &m.ReasonCode, &m.WorkerID, &finish, &m.Result, &m.Payload)
+	if err != nil {
+		return m, err
+	}
+	m.CreateTime, m.ReadyTime, m.FinishTime = fromMillis(create), fromMillis(ready), fromMillis(finish)
+	m.ExpireTime = fromNullMillis(expire)
+	m.Attributes, err = fromAttributes(attributes)
+	return m, err
+}
+
+// withPayload turns the empty payload, which the driver reads as nil, into one that is
+// there, and takes away one that was not asked for.
+func withPayload(m storage.Message, wanted bool) storage.Message {
+	switch {
+	case !wanted:
+		m.Payload = nil
+	case m.Payload == nil:
+		m.Payload = []byte{}
+	}
+	return m
+}
+
+// GetMessage implements storage.Admin.
+func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (storage.Message, error) {
+	var m storage.Message
+	err := s.read(ctx, "get message", func(c *session) error {
+		a := args(ref.QueueID, ref.Position, payload)
+		err := c.each(ctx, qGetLive, a, func(rows *sql.Rows) error {
+			live, err := scanLive(rows)
+			m = live.Message
+			return err
+		})
+		if err != nil || m.Ref.Position != 0 {
+			return err
+		}
+		for _, q := range []query{qGetCompleted, qGetDead} {
+			err := c.each(ctx, q, a, func(rows *sql.Rows) (err error) {
+				m, err = scanFinished(rows)
+				return err
+			})
+			if err != nil || m.Ref.Position != 0 {
+				return err
+			}
+		}
+		return storage.ErrMessageNotFound
+	})
+	if err != nil {
+		return storage.Message{}, err
+	}
+	return withPayload(m, payload), nil
+}
+
+// ListMessages implements storage.Admin. A message is in one of three tables; all are
+// read on one snapshot and merged by position, which never changes, so that pages are
+// stable.
+func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) (storage.ListMessagesResult, error) {
+	before := p.Before
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	filters, err := listFilters(p)
+	if err != nil {
+		return storage.ListMessagesResult{}, fmt.Errorf("list messages: %w", err)
+	}
+	var all []storage.Message
+	err = s.read(ctx, "list messages", func(c *session) error {
+		a := append(args(p.QueueID, before), filters...)
+		a = append(a, p.Payload, p.Limit+1)
+		var live, completed, dead []storage.Message
+		if len(p.DeadReasons) == 0 {
+			err := c.each(ctx, qListLive, a, func(rows *sql.Rows) error {
+				m, err := scanLive(rows)
+				live = append(live, m.Message)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			err = c.each(ctx, qListCompleted, a, func(rows *sql.Rows) error {
+				m, err := scanFinished(rows)
+				completed = append(completed, m)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		reasons, err := toJSON(orEmpty(p.DeadReasons))
+		if err != nil {
+			return err
+		}
+		err = c.each(ctx, qListDead, append(a, reasons), func(rows *sql.Rows) error {
+			m, err := scanFinished(rows)
+			dead = append(dead, m)
+			return err
+		})
+		all = mergeNewest(p.Limit+1, live, completed, dead)
+		return err
+	})
+	if err != nil {
+		return storage.ListMessagesResult{}, err
+	}
+	var res storage.ListMessagesResult
+	if len(all) > p.Limit {
+		all = all[:p.Limit]
+		res.Next = all[p.Limit-1].Ref.Position
+	}
+	for i := range all {
+		all[i] = withPayload(all[i], p.Payload)
+	}
+	res.Messages = all
+	return res, nil
+}
+
+// listFilters gives the parameters 3 to 10 of the list statements.
+func listFilters(p storage.ListMessagesParams) ([]any, error) {
+	states, err := toJSON(orEmpty(p.States))
+	if err != nil {
+		return nil, err
+	}
+	codes, err := toJSON(orEmpty(p.ReasonCodes))
+	if err != nil {
+		return nil, err
+	}
+	positions, err := toJSON(orEmpty(p.Positions))
+	if err != nil {
+		return nil, err
+	}
+	return args(states, p.OrderingKey, codes, p.ErrorContains, p.WorkerID,
+		toInstant(p.MinCreateTime), toInstant(p.MaxCreateTime), positions), nil
+}
+
+// orEmpty makes a nil list one that JSON writes as a list.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// mergeNewest merges lists that are sorted newest first, up to limit.
+func mergeNewest(limit int, lists ...[]storage.Message) []storage.Message {
+	var out []storage.Message
+	for len(out) < limit {
+		best := -1
+		for i, l := range lists {
+			if len(l) > 0 && (best < 0 || l[0].Ref.Position > lists[best][0].Ref.Position) {
+				best = i
+			}
+		}
+		if best < 0 {
+			break
+		}
+		out = append(out, lists[best][0])
+		lists[best] = lists[best][1:]
+	}
+	return out
+}
+
+// QueueStats implements storage.Admin.
+func (s *Store) QueueStats(ctx context.Context, queueID int32) (storage.QueueStats, error) {
+	var st storage.QueueStats
+	err := s.read(ctx, "queue stats", func(c *session) error {
+		err := c.one(ctx, qStatsFinished, args(queueID), &st.Completed, &st.Dead)
+		if errors.Is(err, sql.ErrNoRows) {
+			return storage.ErrQueueNotFound
+		}
+		if err != nil {
+			return err
+		}
+		var oldest, oldestDue sql.NullInt64
+		var notYet, due, asOf int64
+		err = c.one(ctx, qStatsLive, args(queueID), &st.Ready, &notYet, &st.Leased, &st.LeaseExpired, &oldest, &asOf)
+		if err != nil {
+			return err
+		}
+		if err := c.one(ctx, qStatsDelayed, args(queueID), &st.Delayed, &due, &oldestDue); err != nil {
+			return err
+		}
+		st.Ready += due
+		st.Delayed += notYet
+		st.OldestReady, st.AsOf = fromNullMillis(oldest), fromMillis(asOf)
+		if t := fromNullMillis(oldestDue); !t.IsZero() && (st.OldestReady.IsZero() || t.Before(st.OldestReady)) {
+			st.OldestReady = t
+		}
+		return nil
+	})
+	return st, err
+}

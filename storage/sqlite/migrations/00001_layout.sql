@@ -1,0 +1,208 @@
+-- The whole layout, final from the first migration: docs/adr/0003-sqlite.md gives
+-- the reasons. Times are milliseconds since the epoch. Text compares by bytes.
+
+-- +goose Up
+CREATE TABLE queue (
+    id                     INTEGER PRIMARY KEY AUTOINCREMENT,
+    name                   TEXT    NOT NULL UNIQUE,
+    create_time            INTEGER NOT NULL,
+    version                INTEGER NOT NULL,
+    paused                 INTEGER NOT NULL,
+    default_lease          INTEGER NOT NULL,
+    min_lease              INTEGER NOT NULL,
+    max_lease              INTEGER NOT NULL,
+    max_attempts           INTEGER NOT NULL,
+    retry_min              INTEGER NOT NULL,
+    retry_max              INTEGER NOT NULL,
+    retry_multiplier       REAL    NOT NULL,
+    retry_jitter           REAL    NOT NULL,
+    max_in_flight          INTEGER NOT NULL,
+    max_claims_per_second  REAL    NOT NULL,
+    ordering               INTEGER NOT NULL,
+    completed_retention    INTEGER NOT NULL,
+    dead_retention         INTEGER NOT NULL,
+    max_messages           INTEGER NOT NULL
+) STRICT;
+
+-- The last position that was given out. Positions are drawn here and not by
+-- AUTOINCREMENT, so that a batch costs one update and its positions are known
+-- before its rows are written.
+CREATE TABLE position_sequence (
+    id   INTEGER PRIMARY KEY CHECK (id = 1),
+    last INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO position_sequence (id, last) VALUES (1, 0);
+
+-- One row for each ordering key that is in use; message.key_id names it.
+CREATE TABLE ordering_key (
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue_id INTEGER NOT NULL,
+    key      TEXT    NOT NULL,
+    UNIQUE (queue_id, key)
+) STRICT;
+
+-- Live messages alone. The payload stands last, so that what a claim, a renewal or
+-- a fence reads and writes never lies on an overflow page.
+-- state: 0 pending, 1 processing, 3 settling. place: 0 ready, 1 delayed, 2 parked.
+CREATE TABLE message (
+    position         INTEGER PRIMARY KEY,
+    queue_id         INTEGER NOT NULL,
+    place            INTEGER NOT NULL,
+    priority         INTEGER NOT NULL,
+    ready_time       INTEGER NOT NULL,
+    state            INTEGER NOT NULL DEFAULT 0,
+    token            BLOB,
+    lease_end        INTEGER,
+    lease            INTEGER,
+    claim_time       INTEGER,
+    attempt          INTEGER NOT NULL DEFAULT 0,
+    max_attempts     INTEGER NOT NULL,
+    worker_id        TEXT    NOT NULL DEFAULT '',
+    cancel_requested INTEGER NOT NULL DEFAULT 0,
+    key_id           INTEGER,
+    create_time      INTEGER NOT NULL,
+    expire_time      INTEGER,
+    wire_bytes       INTEGER NOT NULL,
+    -- The mark of a transaction of the worker (E12).
+    outcome          INTEGER,
+    settle_time      INTEGER,
+    mark_action      INTEGER,
+    mark_ready_time  INTEGER,
+    mark_dead_reason INTEGER,
+    mark_reason_code TEXT,
+    mark_error       TEXT,
+    mark_result      BLOB,
+    last_error       TEXT    NOT NULL DEFAULT '',
+    reason_code      TEXT    NOT NULL DEFAULT '',
+    content_type     TEXT    NOT NULL,
+    idempotency_key  TEXT    NOT NULL,
+    ordering_key     TEXT    NOT NULL,
+    attributes       TEXT,
+    payload_bytes    INTEGER NOT NULL,
+    payload          BLOB    NOT NULL
+) STRICT;
+
+-- The order of a claim; the rowid, which is the position, is its last column by itself.
+-- No column that a claim or a renewal writes stands in an index or in a predicate.
+CREATE INDEX message_ready ON message (queue_id, priority DESC, ready_time) WHERE place = 0;
+CREATE INDEX message_delayed ON message (queue_id, ready_time) WHERE place = 1;
+CREATE INDEX message_key ON message (key_id) WHERE key_id IS NOT NULL;
+
+-- Completed messages, and with their token the settlement history of completions.
+CREATE TABLE completed (
+    position        INTEGER PRIMARY KEY,
+    queue_id        INTEGER NOT NULL,
+    finish_time     INTEGER NOT NULL,
+    token           BLOB    NOT NULL,
+    attempt         INTEGER NOT NULL,
+    max_attempts    INTEGER NOT NULL,
+    priority        INTEGER NOT NULL,
+    ready_time      INTEGER NOT NULL,
+    create_time     INTEGER NOT NULL,
+    expire_time     INTEGER,
+    worker_id       TEXT    NOT NULL,
+    last_error      TEXT    NOT NULL,
+    reason_code     TEXT    NOT NULL,
+    content_type    TEXT    NOT NULL,
+    idempotency_key TEXT    NOT NULL,
+    ordering_key    TEXT    NOT NULL,
+    attributes      TEXT,
+    payload_bytes   INTEGER NOT NULL,
+    payload         BLOB    NOT NULL,
+    result          BLOB
+) STRICT;
+
+CREATE INDEX completed_finish ON completed (queue_id, finish_time);
+
+-- Dead and cancelled messages (state 4 and 5). The token is that of the claim that
+-- ended so, NULL where none did.
+CREATE TABLE dead (
+    position        INTEGER PRIMARY KEY,
+    queue_id        INTEGER NOT NULL,
+    state           INTEGER NOT NULL,
+    finish_time     INTEGER NOT NULL,
+    token           BLOB,
+    dead_reason     INTEGER NOT NULL,
+    attempt         INTEGER NOT NULL,
+    max_attempts    INTEGER NOT NULL,
+    priority        INTEGER NOT NULL,
+    ready_time      INTEGER NOT NULL,
+    create_time     INTEGER NOT NULL,
+    expire_time     INTEGER,
+    worker_id       TEXT    NOT NULL,
+    last_error      TEXT    NOT NULL,
+    reason_code     TEXT    NOT NULL,
+    content_type    TEXT    NOT NULL,
+    idempotency_key TEXT    NOT NULL,
+    ordering_key    TEXT    NOT NULL,
+    wire_bytes      INTEGER NOT NULL,
+    attributes      TEXT,
+    payload_bytes   INTEGER NOT NULL,
+    payload         BLOB    NOT NULL
+) STRICT;
+
+CREATE INDEX dead_finish ON dead (queue_id, finish_time);
+CREATE INDEX dead_queue ON dead (queue_id);
+
+-- The settlement history of everything but completions (S5).
+CREATE TABLE settlement (
+    position    INTEGER NOT NULL,
+    token       BLOB    NOT NULL,
+    queue_id    INTEGER NOT NULL,
+    action      INTEGER NOT NULL,
+    outcome     INTEGER NOT NULL,
+    dead_reason INTEGER NOT NULL,
+    settle_time INTEGER NOT NULL,
+    ready_time  INTEGER,
+    PRIMARY KEY (position, token)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX settlement_time ON settlement (queue_id, settle_time);
+
+CREATE TABLE idempotency_key (
+    queue_id     INTEGER NOT NULL,
+    key          TEXT    NOT NULL,
+    position     INTEGER NOT NULL,
+    content_hash BLOB    NOT NULL,
+    create_time  INTEGER NOT NULL,
+    PRIMARY KEY (queue_id, key)
+) STRICT, WITHOUT ROWID;
+
+-- One row for each claim call that had a claim id and got messages. Rows are appended
+-- in the order of time, so that the oldest are found without an index. held is
+-- position (8 bytes, big-endian) and token (16 bytes) of each message.
+CREATE TABLE claim_call (
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue_id   INTEGER NOT NULL,
+    claim_id   BLOB    NOT NULL,
+    worker_id  TEXT    NOT NULL,
+    claim_time INTEGER NOT NULL,
+    replayed   INTEGER NOT NULL DEFAULT 0,
+    held       BLOB    NOT NULL,
+    UNIQUE (queue_id, claim_id)
+) STRICT;
+
+-- What transactions of others enqueued and the server has not placed yet (E12).
+CREATE TABLE incoming (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue_id        INTEGER NOT NULL,
+    create_time     INTEGER NOT NULL,
+    delay           INTEGER,
+    available_time  INTEGER,
+    expire_time     INTEGER,
+    priority        INTEGER NOT NULL DEFAULT 0,
+    max_attempts    INTEGER NOT NULL DEFAULT 0,
+    idempotency_key TEXT    NOT NULL DEFAULT '',
+    ordering_key    TEXT    NOT NULL DEFAULT '',
+    content_type    TEXT    NOT NULL DEFAULT '',
+    attributes      TEXT,
+    payload         BLOB    NOT NULL
+) STRICT;
+
+-- Messages that were marked and not finished yet (E12).
+CREATE TABLE marked (
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue_id INTEGER NOT NULL,
+    position INTEGER NOT NULL
+) STRICT;

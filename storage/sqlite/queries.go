@@ -1,0 +1,95 @@
+package sqlite
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+)
+
+//go:embed queries/*.sql
+var queryFiles embed.FS
+
+// clockExpr is the storage clock as the statements spell it, in milliseconds. SQLite
+// reads its clock once for each run of a statement, so that all rows of it agree, and
+// anew for the next. The product is rounded before it is cut, since a fraction of a
+// second is not exact in binary.
+const clockExpr = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)"
+
+// query names a file in queries/.
+type query string
+
+const (
+	qNow           query = "now"
+	qSchemaVersion query = "schema_version"
+
+	qQueueGet     query = "queue_get"
+	qQueueGetByID query = "queue_get_by_id"
+	qQueueList    query = "queue_list"
+	qQueueCount   query = "queue_count"
+	qQueueInsert  query = "queue_insert"
+	qQueueUpdate  query = "queue_update"
+	qQueuePause   query = "queue_pause"
+
+	qEnqueueDraw    query = "enqueue_draw"
+	qEnqueueInsert  query = "enqueue_insert"
+	qIdempotencyGet query = "idempotency_get"
+	qIdempotencyPut query = "idempotency_put"
+	qMessageState   query = "message_state"
+
+	qClaimDue          query = "claim_due"
+	qClaimPriority     query = "claim_priority"
+	qClaimScan         query = "claim_scan"
+	qClaimNextReady    query = "claim_next_ready"
+	qClaimLease        query = "claim_lease"
+	qClaimHeld         query = "claim_held"
+	qClaimCallGet      query = "claim_call_get"
+	qClaimCallPut      query = "claim_call_put"
+	qClaimCallReplayed query = "claim_call_replayed"
+	qGiveBack          query = "give_back"
+
+	qRenew query = "renew"
+
+	qCompleteCopy    query = "complete_copy"
+	qCompleteDelete  query = "complete_delete"
+	qSettleHold      query = "settle_hold"
+	qSettleRetry     query = "settle_retry"
+	qSettleRelease   query = "settle_release"
+	qSettleDead      query = "settle_dead"
+	qSettleHistory   query = "settle_history"
+	qExplainLive     query = "explain_live"
+	qExplainFinished query = "explain_finished"
+	qExplainHistory  query = "explain_history"
+
+	qGetLive       query = "get_live"
+	qGetCompleted  query = "get_completed"
+	qGetDead       query = "get_dead"
+	qListLive      query = "list_live"
+	qListCompleted query = "list_completed"
+	qListDead      query = "list_dead"
+	qStatsLive     query = "stats_live"
+	qStatsDelayed  query = "stats_delayed"
+	qStatsFinished query = "stats_finished"
+
+	qMaintainCalls       query = "maintain_calls"
+	qMaintainCallDelete  query = "maintain_call_delete"
+	qMaintainLiveToken   query = "maintain_live_token"
+	qMaintainSettlements query = "maintain_settlements"
+)
+
+// loadQueries reads the statements, with the clock replaced where a test wants another.
+func loadQueries(clock string) (map[query]string, error) {
+	entries, err := queryFiles.ReadDir("queries")
+	if err != nil {
+		return nil, fmt.Errorf("read statements: %w", err)
+	}
+	queries := make(map[query]string, len(entries))
+	for _, e := range entries {
+		text, err := queryFiles.ReadFile("queries/" + e.Name())
+		if err != nil {
+			return nil, fmt.Errorf("read statement %s: %w", e.Name(), err)
+		}
+		name := query(strings.TrimSuffix(e.Name(), ".sql"))
+		queries[name] = strings.ReplaceAll(string(text), clockExpr, clock)
+	}
+	return queries, nil
+}
