@@ -72,12 +72,12 @@ func (l *Loader) Validate(*kong.Application) error { return l.err }
 
 // Resolve gives the value of a flag that is not on the command line.
 func (l *Loader) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if !l.Known(flag.Name) {
+		return nil, nil // a flag of one command alone, such as --timeout
+	}
 	l.start(ctx)
 	if l.err != nil {
 		return nil, nil //nolint:nilerr // kong's way to say "no value"; Validate reports the error
-	}
-	if !l.Known(flag.Name) {
-		return nil, nil // a flag of one command alone, such as --timeout
 	}
 	name, source := EnvName(flag.Name), FromEnv
 	value, found := l.env[name]

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/internal/config"
+	"github.com/queuebox/queuebox/storage"
+)
+
+// requireOneLine wants the message that an operator can act on: one line, signed.
+func requireOneLine(t *testing.T, text string) {
+	t.Helper()
+	require.True(t, strings.HasPrefix(text, "queuebox-server: "), text)
+	require.Equal(t, 1, strings.Count(text, "\n"), text)
+	require.True(t, strings.HasSuffix(text, "\n"), text)
+}
+
+func TestWrongUseIsExitCode2AndOneLine(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "storage")
+	require.NoError(t, os.WriteFile(secret, []byte("sqlite://x.db"), 0o600))
+	tests := []struct {
+		name    string
+		args    []string
+		environ []string
+		want    string
+	}{
+		{name: "unknown command", args: []string{"sevre"}, want: "unexpected argument sevre"},
+		{name: "unknown flag", args: []string{"--stroage=x"}, want: `did you mean "--storage"?`},
+		{name: "flag of another command", args: []string{"migrate", "--max-wait=1s"}, want: "unknown flag --max-wait"},
+		{name: "unknown variable", environ: []string{"QUEUEBOX_STROAGE=x"}, want: "nearest known one is QUEUEBOX_STORAGE"},
+		{name: "unknown variable at migrate", args: []string{"migrate"}, environ: []string{"QUEUEBOX_STROAGE=x"}, want: "nearest known one is QUEUEBOX_STORAGE"},
+		{name: "address that others reach", args: []string{"--listen=0.0.0.0:0"}, want: "pass --insecure"},
+		{name: "value out of range", args: []string{"--max-wait=1h"}, want: "max-wait: want"},
+		{name: "secret in two places", args: []string{"--storage=sqlite://y.db", "--storage-file=" + secret}, want: "give one of them"},
+		{name: "secret in two places at migrate", args: []string{"migrate", "--storage=sqlite://y.db", "--storage-file=" + secret}, want: "give one of them"},
+		{name: "address of the healthcheck", args: []string{"healthcheck", "--listen=7420"}, want: "want HOST:PORT"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			var stdout, stderr bytes.Buffer
+			require.Equal(t, exitUsage, run(tt.args, tt.environ, &stdout, &stderr))
+			requireOneLine(t, stderr.String())
+			require.Contains(t, stderr.String(), tt.want)
+			require.Empty(t, stdout.String())
+			left, err := os.ReadDir(".")
+			require.NoError(t, err)
+			require.Empty(t, left, "nothing was begun")
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	// A server with a broken configuration can still be asked for its version.
+	require.Zero(t, run([]string{"version"}, []string{"QUEUEBOX_NONSENSE=1"}, &stdout, &stderr), stderr.String())
+	require.Regexp(t, `^queuebox-server \S+ \(go1\.\d+\S*, \w+/\w+\)\n$`, stdout.String())
+}
+
+func TestHealthcheckOfNobody(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := lis.Addr().String()
+	require.NoError(t, lis.Close())
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, exitFailure, run([]string{"healthcheck", "--listen", address}, nil, &stdout, &stderr))
+	requireOneLine(t, stderr.String())
+	require.Contains(t, stderr.String(), "healthcheck "+address)
+}
+
+func TestDialAddress(t *testing.T) {
+	for listen, want := range map[string]string{
+		"127.0.0.1:7420": "127.0.0.1:7420", "0.0.0.0:1": "127.0.0.1:1", ":1": "127.0.0.1:1", "[::]:1": "[::1]:1", "example.org:1": "example.org:1",
+	} {
+		got, err := dialAddress(listen)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
+func TestStorageErrorsSayWhatToDoAndNoSecret(t *testing.T) {
+	const postgres = "postgres://u:hunter2@db/q"
+	tests := []struct {
+		url  string
+		err  error
+		want string
+	}{
+		{postgres, fmt.Errorf("connect %s: refused: %w", postgres, storage.ErrUnavailable), "check that the database runs and that --storage names it"},
+		{postgres, fmt.Errorf("fsync is off: %w", storage.ErrUnsafeDurability), "pass --allow-unsafe-durability"},
+		{postgres, fmt.Errorf("version 1, want 2: %w", storage.ErrSchema), "version 1, want 2"},
+		{"sqlite:///nowhere/q.db", errors.New("unable to open database file"), "check that the directory exists"},
+	}
+	for _, tt := range tests {
+		err := explainStorage(tt.url, tt.err)
+		require.ErrorIs(t, err, tt.err)
+		require.ErrorContains(t, err, tt.want)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+func TestListenErrorsSayWhatToDo(t *testing.T) {
+	require.ErrorContains(t, explainListen("listen", "127.0.0.1:80", syscall.EACCES), "give one above 1023 by --listen")
+	require.ErrorContains(t, explainListen("metrics-listen", "127.0.0.1:1", syscall.EADDRINUSE), "give another --metrics-listen")
+	other := errors.New("no such host")
+	require.ErrorIs(t, explainListen("listen", "nowhere:1", other), other)
+}
+
+func TestComplaintIsOneLine(t *testing.T) {
+	var stderr bytes.Buffer
+	require.Equal(t, 1, complain(&stderr, errors.New("connect:\n\tfirst\n\tsecond\n"), 1))
+	require.Equal(t, "queuebox-server: connect: first second\n", stderr.String())
+}
+
+func TestStartBlock(t *testing.T) {
+	b := &banner{
+		version:      "v1.2.3",
+		storage:      "postgres://u:***@db/q",
+		capabilities: storage.Capabilities{Name: "postgres", Version: "17.2", Durability: "survives a crash of the machine"},
+		grpc:         "127.0.0.1:7420",
+		metrics:      "127.0.0.1:7421",
+		settings:     []config.Setting{{Name: "max-wait", Value: "3s", Source: config.FromEnv}},
+	}
+	var text bytes.Buffer
+	require.NoError(t, b.write(&text, slog.New(slog.DiscardHandler), "text"))
+	require.Equal(t, `QueueBox v1.2.3
+  storage     postgres://u:***@db/q
+  database    postgres 17.2
+  durability  survives a crash of the machine
+  gRPC        127.0.0.1:7420  (plain text, loopback only)
+  metrics     http://127.0.0.1:7421/metrics, /livez, /readyz
+  settings    max-wait=3s (environment)
+  try         grpcurl -plaintext -d '{"queue":"hello","payload":"aGVsbG8="}' 127.0.0.1:7420 queuebox.v1.ProducerService/Enqueue
+`, text.String())
+
+	b.insecure, b.metrics, b.settings = true, "", nil
+	text.Reset()
+	require.NoError(t, b.write(&text, slog.New(slog.DiscardHandler), "text"))
+	require.Contains(t, text.String(), "NO authentication")
+	require.Contains(t, text.String(), "metrics     off\n")
+	require.NotContains(t, text.String(), "settings")
+
+	var record bytes.Buffer
+	logger := newLogger(&record, config.LogOptions{LogLevel: "info", LogFormat: "json"})
+	require.NoError(t, b.write(failingWriter{}, logger, "json"), "a log in JSON gets no block of text")
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal(record.Bytes(), &fields))
+	require.Equal(t, "started", fields["msg"])
+	require.Equal(t, "postgres://u:***@db/q", fields["storage"])
+}
+
+type failingWriter struct{}
+
+func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestLogLevel(t *testing.T) {
+	var text bytes.Buffer
+	logger := newLogger(&text, config.LogOptions{LogLevel: "warn", LogFormat: "text"})
+	logger.Info("quiet")
+	logger.Warn("loud")
+	require.NotContains(t, text.String(), "quiet")
+	require.Contains(t, text.String(), "loud")
+}

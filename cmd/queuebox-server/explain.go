@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/queuebox/queuebox/internal/config"
+	"github.com/queuebox/queuebox/storage"
+)
+
+// explainStorage adds to an error of a database what its operator can do about it. It
+// replaces the URL where a driver has put it into its text: it may hold a password.
+func explainStorage(url string, err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, storage.ErrSchema):
+		// The backend's own text says which command to run.
+	case errors.Is(err, storage.ErrUnsafeDurability):
+		hint = "change that setting, or pass --allow-unsafe-durability if acknowledged messages may be lost"
+	case strings.HasPrefix(url, "sqlite:"):
+		hint = "check that the directory exists and that this user may write to it"
+	case errors.Is(err, storage.ErrUnavailable):
+		hint = "check that the database runs and that --storage names it"
+	}
+	shown := config.MaskURL(url)
+	text := strings.ReplaceAll(err.Error(), url, shown)
+	if hint != "" {
+		text += "; " + hint
+	}
+	return &explained{text: fmt.Sprintf("storage %s: %s", shown, text), err: err}
+}
+
+// explained says the same as its cause in the words of the operator.
+type explained struct {
+	text string
+	err  error
+}
+
+func (e *explained) Error() string { return e.text }
+func (e *explained) Unwrap() error { return e.err }
+
+// explainListen adds to an error of net.Listen what its operator can do about it.
+func explainListen(option, address string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%s %s: the port is in use, perhaps by another queuebox-server; stop that process or give another --%s",
+			option, address, option)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%s %s: this user may not open that port; give one above 1023 by --%s", option, address, option)
+	}
+	return fmt.Errorf("%s %s: %w", option, address, err)
+}

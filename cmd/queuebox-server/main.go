@@ -1,0 +1,93 @@
+// Command queuebox-server serves queues over gRPC on a database that is already there.
+// Without any flag it keeps its messages in a SQLite file in the working directory and
+// listens on loopback addresses. docs/configuration.md lists the options.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/queuebox/queuebox/internal/config"
+)
+
+// Exit codes: a start or a check that failed, and a command line, variable or file that
+// makes no sense.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+type commands struct {
+	Serve       serveCmd       `cmd:"" default:"withargs" help:"Serve queues (the default)."`
+	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the database up to date."`
+	Version     versionCmd     `cmd:"" help:"Print the version."`
+	Healthcheck healthcheckCmd `cmd:"" help:"Ask the server on this machine whether it is healthy: exit code 0 if it is."`
+}
+
+// app is what the commands share.
+type app struct {
+	loader *config.Loader
+	stdout io.Writer
+	stderr io.Writer
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+}
+
+func run(args, environ []string, stdout, stderr io.Writer) int {
+	var c commands
+	a := &app{loader: config.NewLoader(environ), stdout: stdout, stderr: stderr}
+	parser, err := kong.New(&c,
+		kong.Name("queuebox-server"),
+		kong.Description("A message queue with fenced claims on the database that you already run."),
+		kong.Writers(stdout, stderr),
+		kong.Resolvers(a.loader),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.ValueFormatter(a.formatHelp),
+		kong.Bind(a),
+	)
+	if err != nil {
+		return complain(stderr, fmt.Errorf("command line: %w", err), exitFailure)
+	}
+	ctx, err := parser.Parse(args)
+	if err != nil {
+		return complain(stderr, fmt.Errorf("%w (see queuebox-server --help)", err), exitUsage)
+	}
+	if err := ctx.Run(); err != nil {
+		code := exitFailure
+		if _, ok := errors.AsType[usageError](err); ok {
+			code = exitUsage
+		}
+		return complain(stderr, err, code)
+	}
+	return 0
+}
+
+// usageError is about what the user asked for, not about what happened.
+type usageError struct{ error }
+
+// complain prints one line, however many the error has: drivers list every address that
+// they tried on a line of its own.
+func complain(stderr io.Writer, err error, code int) int {
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	_, _ = fmt.Fprintln(stderr, "queuebox-server: "+strings.Join(lines, " "))
+	return code
+}
+
+// formatHelp adds the variable to the help of an option. The tag that kong has for it
+// would make kong read the variable too, which is the work of the loader.
+func (a *app) formatHelp(value *kong.Value) string {
+	if value.Flag == nil || !a.loader.Known(value.Name) {
+		return value.Help
+	}
+	return value.Help + " ($" + config.EnvName(value.Name) + ")"
+}

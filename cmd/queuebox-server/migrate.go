@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/queuebox/queuebox/internal/config"
+	"github.com/queuebox/queuebox/storage/backends"
+)
+
+type migrateCmd struct {
+	config.ConfigOption
+	config.StorageOptions
+	config.LogOptions
+}
+
+// Run brings the schema up to date and says what it did.
+func (c *migrateCmd) Run(a *app) error {
+	if err := a.loader.Finish(&c.StorageOptions, nil); err != nil {
+		return usageError{err}
+	}
+	logger := newLogger(a.stderr, c.LogOptions)
+	ctx, stop := untilSignal(logger)
+	defer stop()
+	result, err := backends.Migrate(ctx, c.Storage, backends.Options{
+		AllowUnsafeDurability: c.AllowUnsafeDurability,
+		Migrate:               true,
+		Logger:                logger,
+	})
+	if err != nil {
+		return explainStorage(c.Storage, err)
+	}
+	if result.From == result.To {
+		_, err = fmt.Fprintf(a.stdout, "%s: schema version %d, nothing to do\n", config.MaskURL(c.Storage), result.To)
+	} else {
+		_, err = fmt.Fprintf(a.stdout, "%s: schema version %d -> %d\n", config.MaskURL(c.Storage), result.From, result.To)
+	}
+	return err
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/queuebox/queuebox/internal/config"
+	"github.com/queuebox/queuebox/server"
+	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/backends"
+)
+
+type serveCmd struct {
+	config.Options
+}
+
+// Run serves until a signal comes, then drains.
+func (c *serveCmd) Run(a *app) error {
+	if err := a.loader.Finish(&c.StorageOptions, &c.ConnectionOptions); err != nil {
+		return usageError{err}
+	}
+	if err := c.Check(); err != nil {
+		return usageError{err}
+	}
+	logger := newLogger(a.stderr, c.LogOptions)
+	ctx, stop := untilSignal(logger)
+	defer stop()
+
+	// The ports come first: a port in use is the most common mistake, and it should
+	// show before a database is touched.
+	lis, err := listen(ctx, "listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lis.Close() }()
+	var metrics net.Listener
+	if !c.MetricsOff() {
+		if metrics, err = listen(ctx, "metrics-listen", c.MetricsListen); err != nil {
+			return err
+		}
+		defer func() { _ = metrics.Close() }()
+	}
+
+	store, err := backends.Open(ctx, c.Storage, backends.Options{
+		AllowUnsafeDurability: c.AllowUnsafeDurability,
+		Migrate:               c.AutoMigrate,
+		ListenURL:             c.ListenURL,
+		MaxConns:              c.MaxConns,
+		Logger:                logger,
+	})
+	if err != nil {
+		return explainStorage(c.Storage, err)
+	}
+	defer func() {
+		if err := store.Close(); err != nil {
+			logger.Warn("closing the storage", slog.Any("error", err))
+		}
+	}()
+
+	srv, err := c.newServer(store, logger)
+	if err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	if err := c.banner(a, store, lis, metrics).write(a.stdout, logger, c.LogFormat); err != nil {
+		return fmt.Errorf("standard output: %w", err)
+	}
+	c.warn(logger)
+	return serve(ctx, srv, lis, metrics, logger)
+}
+
+func listen(ctx context.Context, option, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	lis, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, explainListen(option, address, err)
+	}
+	return lis, nil
+}
+
+// serve runs both ports and returns when the drain is over. The HTTP port outlives the
+// drain, so that /readyz can say no while running calls end.
+func serve(ctx context.Context, srv *server.Server, lis, metrics net.Listener, logger *slog.Logger) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failed := make(chan error, 1)
+	if metrics != nil {
+		web := &http.Server{
+			Handler:           srv.HTTP(),
+			ReadHeaderTimeout: 5 * time.Second,
+			IdleTimeout:       2 * time.Minute,
+			ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		}
+		defer func() { _ = web.Close() }()
+		go func() {
+			if err := web.Serve(metrics); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("metrics port: %w", err)
+				cancel()
+			}
+		}()
+	}
+	if err := srv.Serve(ctx, lis); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
+		logger.Info("stopped")
+		return nil
+	}
+}
+
+func (c *serveCmd) newServer(store storage.Store, logger *slog.Logger) (*server.Server, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	cfg := server.DefaultConfig()
+	cfg.Store = store
+	cfg.Logger = logger
+	cfg.Registry = registry
+	cfg.Version = versionText()
+	cfg.CreateQueues = c.CreateQueues
+	cfg.MaxQueues = c.MaxQueues
+	cfg.QueueDefaults = c.queueDefaults()
+	cfg.MaxPayloadBytes = int64(c.MaxPayloadBytes)
+	cfg.MaxWait = c.MaxWait
+	cfg.DrainTimeout = c.DrainTimeout
+	cfg.PollInterval = c.PollInterval
+	cfg.MaxWaiters = c.MaxWaiters
+	cfg.MaxConnectionAge = c.MaxConnectionAge
+	cfg.QueueLabels = c.QueueLabels
+	return server.New(cfg)
+}
+
+func (c *serveCmd) queueDefaults() storage.QueueSettings {
+	return storage.QueueSettings{
+		DefaultLease: c.QueueLease,
+		MinLease:     c.QueueMinLease,
+		MaxLease:     c.QueueMaxLease,
+		MaxAttempts:  int32(c.QueueMaxAttempts), //nolint:gosec // Check has bounded it
+		Retry: storage.RetryPolicy{
+			Min:        c.QueueRetryMin,
+			Max:        c.QueueRetryMax,
+			Multiplier: c.QueueRetryMultiplier,
+			Jitter:     c.QueueRetryJitter,
+		},
+		Ordering:           storage.OrderingSkipDead,
+		CompletedRetention: c.QueueCompletedRetention,
+		DeadRetention:      c.QueueDeadRetention,
+	}
+}
+
+func (c *serveCmd) banner(a *app, store storage.Store, lis, metrics net.Listener) *banner {
+	b := &banner{
+		version:      versionText(),
+		storage:      config.MaskURL(c.Storage),
+		capabilities: store.Capabilities(),
+		grpc:         lis.Addr().String(),
+		insecure:     c.Insecure,
+		settings:     a.loader.Settings(&c.Options),
+	}
+	if metrics != nil {
+		b.metrics = metrics.Addr().String()
+	}
+	return b
+}
+
+// warn says at start what an operator should know to have switched on.
+func (c *serveCmd) warn(logger *slog.Logger) {
+	if c.Insecure {
+		logger.Warn("serving without encryption and authentication: whoever reaches the port can read and settle every message",
+			slog.String("listen", c.Listen))
+	}
+	if c.MetricsExposed() {
+		logger.Warn("metrics can be read from other machines; they name queues and hold no message",
+			slog.String("listen", c.MetricsListen))
+	}
+	if c.AllowUnsafeDurability {
+		logger.Warn("starting on a database of unsafe durability is allowed: acknowledged messages may be lost")
+	}
+}
