@@ -8,6 +8,7 @@ import (
 
 	"github.com/queuebox/queuebox/internal/config"
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/backends"
 )
 
 // explainStorage adds to an error of a database what its operator can do about it. It
@@ -15,8 +16,8 @@ import (
 func explainStorage(url string, err error) error {
 	hint := ""
 	switch {
-	case errors.Is(err, storage.ErrSchema):
-		// The backend's own text says which command to run.
+	case errors.Is(err, storage.ErrSchema), errors.Is(err, backends.ErrURL):
+		// The text says by itself which command to run, or how to write the URL.
 	case errors.Is(err, storage.ErrUnsafeDurability):
 		hint = "change that setting, or pass --allow-unsafe-durability if acknowledged messages may be lost"
 	case strings.HasPrefix(url, "sqlite:"):

@@ -249,9 +249,9 @@ func TestStartThatCannotSucceedIsExitCode1AndOneLine(t *testing.T) {
 		{name: "metrics port in use", args: []string{"--metrics-listen", taken.Addr().String()}, want: "give another --metrics-listen"},
 		{name: "directory that is not there", args: []string{"--storage=sqlite:///nowhere/queuebox.db"}, want: "check that the directory exists"},
 		{name: "directory that is a file", args: []string{"--storage=sqlite://" + file + "/queuebox.db"}, want: "check that the directory exists"},
-		{name: "database of another kind", args: []string{"--storage=oracle://u:hunter2@db/q"}, want: "sqlite://"},
-		{name: "text that is no URL", args: []string{"--storage=host=db password=hunter2"}, want: "sqlite://"},
-		{name: "database in memory", args: []string{"--storage=sqlite::memory:"}, want: "memory"},
+		{name: "database of another kind", args: []string{"--storage=oracle://u:hunter2@db/q"}, want: "is not one of sqlite, postgres"},
+		{name: "text that is no URL", args: []string{"--storage=host=db password=hunter2"}, want: "is not one of sqlite, postgres"},
+		{name: "database in memory", args: []string{"--storage=sqlite://:memory:"}, want: "memory would lose what was acknowledged"},
 		{name: "database that is away", args: []string{"--storage=postgres://u:hunter2@127.0.0.1:1/q?connect_timeout=2"}, want: "check that the database runs"},
 		{name: "migration of a database that is away", args: []string{"migrate", "--storage=postgres://u:hunter2@127.0.0.1:1/q"}, want: "check that the database runs"},
 	}
