@@ -113,6 +113,16 @@ func (h *Handle) done() bool {
 	return h.state != held
 }
 
+// abandon stops the renewal of a handle that nobody will settle: its lease runs out.
+func (h *Handle) abandon(cause error) {
+	h.renewer.mu.Lock()
+	defer h.renewer.mu.Unlock()
+	if h.state == held {
+		h.end(cause)
+		h.renewer.stopIfIdle()
+	}
+}
+
 // end makes the handle over with the cause and takes it from its renewer. The renewer's mutex is
 // held.
 func (h *Handle) end(cause error) {

@@ -62,6 +62,13 @@ func (r *renewer) signal() {
 	}
 }
 
+// stopIfIdle lets the goroutine end once the last handle is gone. The mutex is held.
+func (r *renewer) stopIfIdle() {
+	if len(r.handles) == 0 {
+		r.signal()
+	}
+}
+
 // run is the goroutine. It ends with the last handle, or with the client.
 func (r *renewer) run() {
 	timer := time.NewTimer(0)

@@ -16,6 +16,9 @@ const (
 	giveBackDelay = 5 * time.Second
 )
 
+// errAbandoned ends the context of a handle that a worker could not settle.
+var errAbandoned = errors.New("queuebox: no handler works on this message any more")
+
 // run is one call of Worker.Run.
 type run struct {
 	*Worker
@@ -57,7 +60,10 @@ func (r *run) claim(ctx context.Context) error {
 		for range free - len(handles) {
 			<-r.slots
 		}
-		for _, h := range handles {
+		for i, h := range handles {
+			if i >= free {
+				r.slots <- struct{}{} // a server that gives more than was asked for
+			}
 			r.begin(ctx, h)
 		}
 		switch {
@@ -114,6 +120,7 @@ func (r *run) begin(ctx context.Context, h *Handle) {
 	r.mu.Unlock()
 	r.tasks.Go(func() {
 		defer func() {
+			h.abandon(errAbandoned)
 			r.mu.Lock()
 			delete(r.live, h)
 			r.mu.Unlock()
@@ -239,15 +246,12 @@ func (r *run) settle(h *Handle, result error) {
 	if err == nil {
 		return
 	}
-	var refused *Error
-	if result == nil || h.done() || !errors.As(err, &refused) {
-		r.failed(h, err)
-	}
-	if h.done() {
+	r.failed(h, err)
+	if h.done() || r.settling.Err() != nil {
 		return
 	}
 	// The server refused what was asked, such as a reason code that is too long. The message
-	// must not wait for its lease to run out, and not be lost from sight either.
+	// need not wait for its lease to run out.
 	if _, err := h.Retry(r.settling, RetryOptions{Error: err.Error()}); err != nil {
 		r.failed(h, err)
 	}
@@ -296,6 +300,11 @@ func (r *run) stop() error {
 	}
 	r.mu.Unlock()
 	releases.Wait()
+	r.mu.Lock()
+	for h := range r.live {
+		h.abandon(ErrStopped) // where the release failed: a lease without a worker must run out
+	}
+	r.mu.Unlock()
 	select {
 	case <-idle:
 		return nil

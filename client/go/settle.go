@@ -3,6 +3,7 @@ package queuebox
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -85,7 +86,7 @@ func (h *Handle) Complete(ctx context.Context, opts ...CompleteOption) (Settled,
 // Retry returns the message for another attempt, or ends it as dead where none is left (S4); the
 // outcome says which. Errors are those of Complete.
 func (h *Handle) Retry(ctx context.Context, o RetryOptions) (Settled, error) {
-	req := &queueboxv1.RetryRequest{Queue: h.message.Queue, MessageId: h.message.ID, ClaimToken: h.token, Error: o.Error}
+	req := &queueboxv1.RetryRequest{Queue: h.message.Queue, MessageId: h.message.ID, ClaimToken: h.token, Error: wireText(o.Error)}
 	if o.Delay != 0 {
 		delay := max(milliseconds(o.Delay), 0)
 		req.DelayMs = &delay
@@ -104,7 +105,7 @@ func (h *Handle) Retry(ctx context.Context, o RetryOptions) (Settled, error) {
 // 255 bytes, errText is for people. Errors are those of Complete.
 func (h *Handle) DeadLetter(ctx context.Context, reasonCode, errText string) (Settled, error) {
 	req := &queueboxv1.DeadLetterRequest{
-		Queue: h.message.Queue, MessageId: h.message.ID, ClaimToken: h.token, ReasonCode: reasonCode, Error: errText,
+		Queue: h.message.Queue, MessageId: h.message.ID, ClaimToken: h.token, ReasonCode: wireText(reasonCode), Error: wireText(errText),
 	}
 	return h.settle(ctx, "dead-letter", func(ctx context.Context) (Settled, error) {
 		resp, err := h.renewer.client.worker.DeadLetter(ctx, req)
@@ -193,9 +194,7 @@ func (h *Handle) begin(op string) (lease time.Duration, deadline time.Time, err 
 	}
 	h.state = settling
 	delete(h.renewer.handles, h)
-	if len(h.renewer.handles) == 0 {
-		h.renewer.signal()
-	}
+	h.renewer.stopIfIdle()
 	return h.lease, h.deadline, nil
 }
 
@@ -246,6 +245,16 @@ func (e *Error) unanswered() bool {
 	default:
 		return false
 	}
+}
+
+// wireText makes text of any origin fit for the wire, where bytes that are no UTF-8 would fail
+// the whole call. The server cuts error text to its limit (S9); what is far beyond need not travel.
+func wireText(s string) string {
+	const limit = 8 << 10
+	if len(s) > limit {
+		s = s[:limit]
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // outcomeOf takes the prefix from the name of an enum value.
