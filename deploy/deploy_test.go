@@ -77,7 +77,7 @@ func TestComposeFile(t *testing.T) {
 		require.True(t, variables[name], "no option has the variable %s", name)
 	}
 	for name, s := range c.Services {
-		require.True(t, (s.Image == "") != (s.Build.Context == ""), "%s has one of image and build", name)
+		require.NotEqual(t, s.Image == "", s.Build.Context == "", "%s has one of image and build", name)
 		for _, port := range s.Ports {
 			require.Regexp(t, `^127\.0\.0\.1:\d+:\d+$`, port, name)
 		}
@@ -155,7 +155,7 @@ func TestImageAndWorkflowUseTheToolchainOfTheModule(t *testing.T) {
 	for name, job := range w.Jobs {
 		require.NotEmpty(t, job.Steps, name)
 		for _, step := range job.Steps {
-			require.True(t, (step.Uses == "") != (step.Run == ""), "a step of %s does one thing", name)
+			require.NotEqual(t, step.Uses == "", step.Run == "", "a step of %s does one thing", name)
 			if step.Uses != "" {
 				require.Regexp(t, `@v\d+$`, step.Uses, "the major version of an action is pinned")
 			}

@@ -120,7 +120,7 @@ func TestListenErrorsSayWhatToDo(t *testing.T) {
 
 func TestComplaintIsOneLine(t *testing.T) {
 	var stderr bytes.Buffer
-	require.Equal(t, 1, complain(&stderr, errors.New("connect:\n\tfirst\n\tsecond\n"), 1))
+	require.Equal(t, 1, complain(&stderr, errors.New("connect:\n\tfirst\r\n\tsecond"), 1))
 	require.Equal(t, "queuebox-server: connect: first second\n", stderr.String())
 }
 

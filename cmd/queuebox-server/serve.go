@@ -144,7 +144,7 @@ func (c *serveCmd) queueDefaults() storage.QueueSettings {
 		DefaultLease: c.QueueLease,
 		MinLease:     c.QueueMinLease,
 		MaxLease:     c.QueueMaxLease,
-		MaxAttempts:  int32(c.QueueMaxAttempts), //nolint:gosec // Check has bounded it
+		MaxAttempts:  int32(c.QueueMaxAttempts),
 		Retry: storage.RetryPolicy{
 			Min:        c.QueueRetryMin,
 			Max:        c.QueueRetryMax,

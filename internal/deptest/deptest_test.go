@@ -36,11 +36,11 @@ func list(t *testing.T, args ...string) []pkg {
 	decoder := json.NewDecoder(strings.NewReader(string(out)))
 	for {
 		var p pkg
-		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
 			break
-		} else {
-			require.NoError(t, err)
 		}
+		require.NoError(t, err)
 		packages = append(packages, p)
 	}
 	require.NotEmpty(t, packages, "no package matches %v", args)
