@@ -71,12 +71,13 @@ def main():
         claim.check()
 
     def settled(claim, what, error):
-        event = claim.message.attributes["x-github-event"]
+        if what == "dead-letter":
+            name = claim.message.attributes["x-github-event"]
+        else:
+            name = "%s %s" % parse(claim.message)
         if what == "completed":
-            event, repository = parse(claim.message)
-            completed["%s %s" % (event, repository)] += 1
-            event = "%s %s" % (event, repository)
-        text = "%s %s, attempt %d" % (what, event, claim.message.attempt)
+            completed[name] += 1
+        text = "%s %s, attempt %d" % (what, name, claim.message.attempt)
         print(text if error is None else "%s: %s" % (text, error), flush=True)
 
     with grpc.insecure_channel(o.server) as channel:

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -32,8 +33,8 @@ type downstream struct {
 	server *http.Server
 
 	mu       sync.Mutex
-	calls    map[string]int // delivery -> calls
-	accepted map[string]int // delivery -> calls answered with 204
+	calls    map[string]int // "queue delivery" -> calls
+	accepted map[string]int // "queue delivery" -> calls that had their effect
 
 	arrived chan string   // path of a held delivery
 	release chan struct{} // closed when the held ones may end
@@ -52,8 +53,8 @@ func startDownstream(ctx context.Context) (*downstream, error) {
 		release:  make(chan struct{}),
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /deliveries", d.take)
-	mux.HandleFunc("POST /hold/{name}", d.hold)
+	mux.HandleFunc("POST /{queue}", d.take)
+	mux.HandleFunc("POST /{queue}/held/{name}", d.hold)
 	d.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = d.server.Serve(listener) }()
 	return d, nil
@@ -72,12 +73,11 @@ func (d *downstream) take(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return
 	}
-	id, event := r.Header.Get("X-Github-Delivery"), r.Header.Get("X-Github-Event")
 	d.mu.Lock()
-	d.calls[id]++
-	ok := d.calls[id] > failures[event]
+	d.calls[effect(r)]++
+	ok := d.calls[effect(r)] > failures[r.Header.Get("X-Github-Event")]
 	if ok {
-		d.accepted[id]++
+		d.accepted[effect(r)]++
 	}
 	d.mu.Unlock()
 	if !ok {
@@ -87,12 +87,22 @@ func (d *downstream) take(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// hold answers only when the demo says so: the worker is in the middle of its work till then.
+// effect names what a delivery does outside: queue and idempotency key, as a service that
+// must do a thing once has to tell it.
+func effect(r *http.Request) string {
+	return r.PathValue("queue") + " " + r.Header.Get("X-Github-Delivery")
+}
+
+// hold has its effect at once and answers only when the demo says so: the worker is in the
+// middle of its work till then.
 func (d *downstream) hold(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		http.Error(w, "body", http.StatusBadRequest)
 		return
 	}
+	d.mu.Lock()
+	d.accepted[effect(r)]++
+	d.mu.Unlock()
 	d.arrived <- r.PathValue("name")
 	select {
 	case <-d.release:
@@ -114,13 +124,13 @@ func (d *downstream) awaitHeld(ctx context.Context, name string) error {
 	}
 }
 
-// doubles counts the deliveries that the downstream accepted more than once.
-func (d *downstream) doubles() int {
+// doubles counts the deliveries of a queue that had their effect more than once.
+func (d *downstream) doubles(queue string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := 0
-	for _, times := range d.accepted {
-		if times > 1 {
+	for key, times := range d.accepted {
+		if times > 1 && strings.HasPrefix(key, queue+" ") {
 			n++
 		}
 	}

@@ -41,9 +41,10 @@ const (
 
 func main() {
 	verbose := flag.Bool("v", false, "show every line of the workers")
+	binary := flag.String("server", "", "path of a queuebox-server to run instead of building one")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	d := &demo{begin: time.Now(), verbose: *verbose} //nolint:forbidigo // the clock of the progress lines, compared with nothing
+	d := &demo{begin: time.Now(), verbose: *verbose, binary: *binary} //nolint:forbidigo // the clock of the progress lines, compared with nothing
 	err := d.run(ctx)
 	stop()
 	if err != nil {
@@ -56,6 +57,7 @@ func main() {
 type demo struct {
 	begin   time.Time
 	verbose bool
+	binary  string // of the server
 
 	root   string // of the repository
 	tmp    string
@@ -142,9 +144,15 @@ func (d *demo) build(ctx context.Context) error {
 		return err
 	}
 	d.say("go build: server, producer, workers (the first build takes a while)")
-	_, err = run(ctx, d.root, "go", "build", "-o", d.tmp+string(filepath.Separator), "./cmd/queuebox-server",
-		"./examples/webhooks/producer", "./examples/webhooks/worker", "./examples/webhooks/pausedworker")
-	if err != nil {
+	build := []string{
+		"build", "-o", d.tmp + string(filepath.Separator),
+		"./examples/webhooks/producer", "./examples/webhooks/worker", "./examples/webhooks/pausedworker",
+	}
+	if d.binary == "" {
+		d.binary = filepath.Join(d.tmp, "queuebox-server")
+		build = append(build, "./cmd/queuebox-server")
+	}
+	if _, err = run(ctx, d.root, "go", build...); err != nil {
 		return fmt.Errorf("build: %w", err)
 	}
 	return d.findPython(ctx)
@@ -187,7 +195,7 @@ func (d *demo) serve(ctx context.Context) (*grpc.ClientConn, error) {
 		ports[i] = port
 	}
 	d.address = ports[0]
-	server, err := d.start("server", d.tmp, func(string) {}, filepath.Join(d.tmp, "queuebox-server"), "serve",
+	server, err := d.start("server", d.tmp, func(string) {}, d.binary, "serve",
 		"--listen", ports[0], "--metrics-listen", ports[1], "--storage", "sqlite://"+filepath.Join(d.tmp, "queuebox.db"))
 	if err != nil {
 		return nil, err

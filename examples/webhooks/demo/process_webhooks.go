@@ -75,7 +75,7 @@ func (d *demo) startWorkers(ctx context.Context) ([]crew, error) {
 		counts := filepath.Join(d.tmp, c.name+".json")
 		args := slices.Concat(c.args[1:], []string{
 			"--server", d.address, "--queue", queue, "--worker-id", c.name,
-			"--downstream", d.downstream.url + "/deliveries", "--counts", counts,
+			"--downstream", d.downstream.url + "/" + queue, "--counts", counts,
 		})
 		p, err := d.start(c.name, d.root, d.show(c.name), c.args[0], args...)
 		if err != nil {

@@ -47,7 +47,7 @@ func (d *demo) pausedWorker(ctx context.Context) error {
 			d.say("worker-B  %s", line)
 		}
 	}, filepath.Join(d.tmp, "worker"), "-server", d.address, "-queue", pausedQueue, "-worker-id", "worker-B",
-		"-lease", "5s", "-downstream", d.downstream.url+"/deliveries", "-counts", filepath.Join(d.tmp, "worker-B.json"))
+		"-lease", "5s", "-downstream", d.downstream.url+"/"+pausedQueue, "-counts", filepath.Join(d.tmp, "worker-B.json"))
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (d *demo) pausedWorker(ctx context.Context) error {
 	}
 	d.report.check(strings.HasPrefix(answer, "Complete refused: code FailedPrecondition, reason CLAIM_LOST, cause SUPERSEDED"),
 		"the server refuses the Complete of worker-A: %s", answer)
-	d.report.check(!strings.Contains(client.output(), "accepted"), "the Complete of worker-A2 is not accepted: %s", client.output())
+	d.report.check(!strings.Contains(client.output(), "Complete accepted"), "the Complete of worker-A2 is not accepted: %s", client.output())
 	d.report.check(strings.Contains(client.output(), "claim lost") || strings.Contains(client.output(), "CLAIM_LOST"),
 		"worker-A2 learns that its claim is lost: %s", client.output())
 	return nil
@@ -84,7 +84,7 @@ func (d *demo) pausedWorker(ctx context.Context) error {
 
 // startPaused starts a worker that claims one message, and waits until it is at work.
 func (d *demo) startPaused(ctx context.Context, name string, args ...string) (*process, error) {
-	args = append(args, "-server", d.address, "-queue", pausedQueue, "-worker-id", name, "-downstream", d.downstream.url+"/hold/"+name)
+	args = append(args, "-server", d.address, "-queue", pausedQueue, "-worker-id", name, "-downstream", d.downstream.url+"/"+pausedQueue+"/held/"+name)
 	p, err := d.start(name, d.root, func(line string) { d.say("%-9s %s", name, line) }, filepath.Join(d.tmp, "pausedworker"), args...)
 	if err != nil {
 		return nil, err
