@@ -3,7 +3,9 @@ package proxy
 import (
 	"bytes"
 	"encoding/binary"
+	"strings"
 	"sync"
+	"unicode"
 )
 
 // Moment says when a [Cutter] cuts.
@@ -18,11 +20,43 @@ const (
 	BeforeAnswer
 )
 
+// Statement is one that a client sent.
+type Statement struct {
+	SQL string
+	// InTransaction: a BEGIN came before it on this connection, and no COMMIT or ROLLBACK.
+	InTransaction bool
+}
+
+// Commits tells whether a transaction that changes data commits with this statement:
+// it is a COMMIT, or it stands alone and writes.
+func (s Statement) Commits() bool {
+	if keyword(s.SQL) == "COMMIT" {
+		return true
+	}
+	upper := strings.ToUpper(s.SQL)
+	return !s.InTransaction && (strings.Contains(upper, "INSERT INTO") || strings.Contains(upper, "UPDATE ") || strings.Contains(upper, "DELETE FROM"))
+}
+
+// keyword is the first word of a statement, comments left out, in upper case.
+func keyword(sql string) string {
+	for {
+		sql = strings.TrimSpace(sql)
+		if !strings.HasPrefix(sql, "--") {
+			break
+		}
+		_, sql, _ = strings.Cut(sql, "\n")
+	}
+	if i := strings.IndexFunc(sql, func(r rune) bool { return !unicode.IsLetter(r) }); i >= 0 {
+		sql = sql[:i]
+	}
+	return strings.ToUpper(sql)
+}
+
 // Cutter cuts one connection at one statement. It is armed by [Proxy.CutAt] and
 // strikes once.
 type Cutter struct {
 	at    Moment
-	match func(sql string) bool
+	match func(Statement) bool
 	once  sync.Once
 	done  chan struct{}
 	sql   string
@@ -48,7 +82,7 @@ func (c *Cutter) SQL() string { return c.sql }
 // cut at the given moment. It reads the protocol of PostgreSQL, where the text of a
 // prepared statement was sent with Parse over the same connection. A cutter
 // that was armed before is replaced.
-func (p *Proxy) CutAt(at Moment, match func(sql string) bool) *Cutter {
+func (p *Proxy) CutAt(at Moment, match func(Statement) bool) *Cutter {
 	c := &Cutter{at: at, match: match, done: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,12 +98,12 @@ func (p *Proxy) Disarm() {
 }
 
 // take returns the armed cutter if it accepts the statement, and disarms it.
-func (p *Proxy) take(sql string) *Cutter {
+func (p *Proxy) take(st Statement) *Cutter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.cutter; c != nil && c.match(sql) {
+	if c := p.cutter; c != nil && c.match(st) {
 		p.cutter = nil
-		c.sql = sql
+		c.sql = st.SQL
 		return c
 	}
 	return nil
@@ -84,6 +118,7 @@ type tap struct {
 	// Owned by the copier of requests.
 	pending  []byte
 	started  bool
+	begun    bool
 	prepared map[string]string
 
 	mu      sync.Mutex
@@ -114,7 +149,13 @@ func (t *tap) request(b []byte) bool {
 		if sql == "" {
 			continue
 		}
-		c := t.proxy.take(sql)
+		c := t.proxy.take(Statement{SQL: sql, InTransaction: t.begun})
+		switch keyword(sql) {
+		case "BEGIN", "START":
+			t.begun = true
+		case "COMMIT", "ROLLBACK", "END", "ABORT":
+			t.begun = false
+		}
 		if c == nil {
 			continue
 		}
