@@ -45,6 +45,10 @@ type Instance struct {
 	// key as an enqueue would (E6); end commits or rolls back. Nil where one writer at a
 	// time makes the case impossible.
 	HoldIdempotencyKey func(t *testing.T, queueID int32, key string) (end func(commit bool))
+	// Waiting tells whether a session of the instance's stores waits for a lock right
+	// now. It only makes the held-row tests quicker and surer; nil where the database
+	// cannot tell, and the tests give a waiting call a moment instead.
+	Waiting func(t *testing.T) bool
 	// Sever breaks every connection of the instance's stores to the database, as a
 	// restart would. Nil where there is no connection.
 	Sever func(t *testing.T)

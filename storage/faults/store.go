@@ -1,0 +1,116 @@
+package faults
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+var _ storage.Store = (*Store)(nil)
+
+// Capabilities are those of the store inside. It cannot be broken.
+func (s *Store) Capabilities() storage.Capabilities { return s.inner.Capabilities() }
+
+// Close closes the store inside. It cannot be broken.
+func (s *Store) Close() error { return s.inner.Close() }
+
+// Enqueue implements [storage.Store].
+func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.EnqueueResult, error) {
+	return through(ctx, s, Enqueue, func() (storage.EnqueueResult, error) { return s.inner.Enqueue(ctx, p) })
+}
+
+// Claim implements [storage.Store].
+func (s *Store) Claim(ctx context.Context, p storage.ClaimParams) (storage.ClaimResult, error) {
+	return through(ctx, s, Claim, func() (storage.ClaimResult, error) { return s.inner.Claim(ctx, p) })
+}
+
+// GiveBack implements [storage.Store].
+func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage.GiveBackResult, error) {
+	return through(ctx, s, GiveBack, func() (storage.GiveBackResult, error) { return s.inner.GiveBack(ctx, p) })
+}
+
+// Renew implements [storage.Store].
+func (s *Store) Renew(ctx context.Context, p storage.RenewParams) (storage.RenewResult, error) {
+	return through(ctx, s, Renew, func() (storage.RenewResult, error) { return s.inner.Renew(ctx, p) })
+}
+
+// Settle implements [storage.Store].
+func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.SettleResult, error) {
+	return through(ctx, s, Settle, func() (storage.SettleResult, error) { return s.inner.Settle(ctx, p) })
+}
+
+// Notify implements [storage.Store].
+func (s *Store) Notify(ctx context.Context, queueIDs []int32) error {
+	return throughErr(ctx, s, Notify, func() error { return s.inner.Notify(ctx, queueIDs) })
+}
+
+// Listen implements [storage.Store].
+func (s *Store) Listen(ctx context.Context, wake func(queueID int32), up func(bool)) error {
+	return throughErr(ctx, s, Listen, func() error { return s.inner.Listen(ctx, wake, up) })
+}
+
+// Now implements [storage.Store].
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	return through(ctx, s, Now, func() (time.Time, error) { return s.inner.Now(ctx) })
+}
+
+// Ready implements [storage.Store].
+func (s *Store) Ready(ctx context.Context) error {
+	return throughErr(ctx, s, Ready, func() error { return s.inner.Ready(ctx) })
+}
+
+// Maintain implements [storage.Store].
+func (s *Store) Maintain(ctx context.Context) error {
+	return throughErr(ctx, s, Maintain, func() error { return s.inner.Maintain(ctx) })
+}
+
+// CreateQueue implements [storage.Admin].
+func (s *Store) CreateQueue(ctx context.Context, name string, q storage.QueueSettings, maxQueues int) (storage.Queue, error) {
+	return through(ctx, s, CreateQueue, func() (storage.Queue, error) { return s.inner.CreateQueue(ctx, name, q, maxQueues) })
+}
+
+// GetQueue implements [storage.Admin].
+func (s *Store) GetQueue(ctx context.Context, name string) (storage.Queue, error) {
+	return through(ctx, s, GetQueue, func() (storage.Queue, error) { return s.inner.GetQueue(ctx, name) })
+}
+
+// GetQueueByID implements [storage.Admin].
+func (s *Store) GetQueueByID(ctx context.Context, id int32) (storage.Queue, error) {
+	return through(ctx, s, GetQueueByID, func() (storage.Queue, error) { return s.inner.GetQueueByID(ctx, id) })
+}
+
+// ListQueues implements [storage.Admin].
+func (s *Store) ListQueues(ctx context.Context, after string, limit int) ([]storage.Queue, error) {
+	return through(ctx, s, ListQueues, func() ([]storage.Queue, error) { return s.inner.ListQueues(ctx, after, limit) })
+}
+
+// UpdateQueue implements [storage.Admin].
+func (s *Store) UpdateQueue(ctx context.Context, name string, q storage.QueueSettings, version int64) (storage.Queue, error) {
+	return through(ctx, s, UpdateQueue, func() (storage.Queue, error) { return s.inner.UpdateQueue(ctx, name, q, version) })
+}
+
+// SetPaused implements [storage.Admin].
+func (s *Store) SetPaused(ctx context.Context, name string, paused bool) (storage.Queue, error) {
+	return through(ctx, s, SetPaused, func() (storage.Queue, error) { return s.inner.SetPaused(ctx, name, paused) })
+}
+
+// QueueStats implements [storage.Admin].
+func (s *Store) QueueStats(ctx context.Context, queueID int32) (storage.QueueStats, error) {
+	return through(ctx, s, QueueStats, func() (storage.QueueStats, error) { return s.inner.QueueStats(ctx, queueID) })
+}
+
+// GetMessage implements [storage.Admin].
+func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (storage.Message, error) {
+	return through(ctx, s, GetMessage, func() (storage.Message, error) { return s.inner.GetMessage(ctx, ref, payload) })
+}
+
+// ListMessages implements [storage.Admin].
+func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) (storage.ListMessagesResult, error) {
+	return through(ctx, s, ListMessages, func() (storage.ListMessagesResult, error) { return s.inner.ListMessages(ctx, p) })
+}
+
+func throughErr(ctx context.Context, s *Store, m Method, call func() error) error {
+	_, err := through(ctx, s, m, func() (struct{}, error) { return struct{}{}, call() })
+	return err
+}

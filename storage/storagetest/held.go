@@ -1,0 +1,356 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// heldRules check S13, and E6: another session holds the row, or the key, that a
+// write needs. What waited past the lease end is refused; what got the lock in time
+// is applied; what did not get it is unknown and never happens later; and no
+// neighbour in the same statement waits with it.
+func heldRules() []rule {
+	var rules []rule
+	for _, w := range heldWrites() {
+		for _, how := range []struct {
+			name string
+			kind HoldKind
+		}{{"only_locked", HoldLock}, {"really_updated", HoldUpdate}} {
+			for _, joined := range []bool{false, true} {
+				shape := "_single"
+				if joined {
+					shape = "_joined"
+				}
+				h := holding{write: w, kind: how.kind, joined: joined}
+				rules = append(rules,
+					rule{
+						name:   w.rules + "_" + w.name + shape + "/a_row_" + how.name + "_across_the_lease_end_is_refused",
+						clocks: bothClocks, run: h.acrossLeaseEnd,
+					},
+					rule{
+						name:   w.rules + "_" + w.name + shape + "/a_row_" + how.name + "_and_freed_before_the_lease_end_is_applied",
+						clocks: settable, run: h.freedInTime,
+					})
+			}
+		}
+		h := holding{write: w, kind: HoldUpdate, joined: true}
+		rules = append(rules, rule{
+			name:   w.rules + "_" + w.name + "_joined/a_row_held_the_whole_wait_is_unknown_and_nothing_happens_later",
+			clocks: settable, run: h.wholeWait, skip: needsRowLocks,
+		})
+	}
+	return append(rules,
+		rule{name: "C3_a_claim_does_not_wait_for_a_held_row", clocks: bothClocks, run: heldClaim, skip: needsRowLocks},
+		rule{name: "C3_an_expired_row_that_is_held_is_claimed_when_it_is_freed", clocks: settable, run: heldExpired},
+		rule{name: "E6_the_holder_of_the_key_rolls_back_so_the_second_inserts", clocks: bothClocks, run: heldKeyRolledBack, skip: needsHeldKeys},
+		rule{name: "E6_the_holder_of_the_key_commits_so_the_second_is_a_duplicate", clocks: bothClocks, run: heldKeyCommitted, skip: needsHeldKeys},
+		rule{name: "E6_a_key_held_the_whole_wait_is_unavailable_and_no_neighbour_waits", clocks: bothClocks, run: heldKey, skip: needsHeldKeys},
+	)
+}
+
+func needsHeldKeys(in *Instance, _ storage.Capabilities) string {
+	if in.HoldIdempotencyKey == nil {
+		return "Instance.HoldIdempotencyKey is nil: one writer at a time makes the case impossible"
+	}
+	return ""
+}
+
+// heldWrite is a write of claims in batch form.
+type heldWrite struct {
+	name, rules string
+	do          func(ctx context.Context, s storage.Store, cs []storage.Claimed) ([]heldAnswer, error)
+}
+
+type heldAnswer struct {
+	status storage.ItemStatus
+	cause  storage.LostCause
+}
+
+func heldWrites() []heldWrite {
+	ws := []heldWrite{{
+		name: "renew", rules: "S13_R2",
+		do: func(ctx context.Context, s storage.Store, cs []storage.Claimed) ([]heldAnswer, error) {
+			var p storage.RenewParams
+			for _, c := range cs {
+				p.Items = append(p.Items, renewal(c, 2*time.Hour))
+			}
+			res, err := s.Renew(ctx, p)
+			var got []heldAnswer
+			for _, item := range res.Items {
+				got = append(got, heldAnswer{item.Status, item.Cause})
+			}
+			return got, err
+		},
+	}}
+	for _, a := range actions {
+		ws = append(ws, heldWrite{
+			name: a.name, rules: "S13",
+			do: func(ctx context.Context, s storage.Store, cs []storage.Claimed) ([]heldAnswer, error) {
+				var p storage.SettleParams
+				for _, c := range cs {
+					p.Items = append(p.Items, settlement(c, a.action))
+				}
+				res, err := s.Settle(ctx, p)
+				var got []heldAnswer
+				for _, item := range res.Items {
+					got = append(got, heldAnswer{item.Status, item.Cause})
+				}
+				return got, err
+			},
+		})
+	}
+	return ws
+}
+
+// holding is one of the cases: a write of a held row, alone or joined with three
+// neighbours.
+type holding struct {
+	write  heldWrite
+	kind   HoldKind
+	joined bool
+}
+
+// start claims the messages, holds the second row, starts the write through another
+// store and returns when it waits.
+func (h holding) start(t *testing.T, e *env, d time.Duration) *waiting {
+	t.Helper()
+	// Opened before anything is held: a store may write when it opens.
+	reader := e.in.Another(t)
+	w := &waiting{e: e, done: make(chan error, 1)}
+	if h.joined {
+		e.many(t, 3)
+		w.neighbours = e.claimAs(t, "neighbour", 3, time.Hour)
+		require.Len(t, w.neighbours, 3)
+	}
+	w.ref = e.one(t)
+	// The lease is the last thing before the hold: on the real clock it is running out.
+	w.held = e.claimOneAs(t, "holder", d)
+	w.release = e.in.Hold(t, w.ref, h.kind)
+	t.Cleanup(func() { w.free() })
+	w.row = e.liveRow(t, w.ref)
+	w.reader = reader
+	cs := []storage.Claimed{w.held}
+	if h.joined {
+		cs = []storage.Claimed{w.neighbours[0], w.held, w.neighbours[1], w.neighbours[2]}
+		w.at = 1
+	}
+	go func() {
+		var err error
+		w.got, err = h.write.do(t.Context(), e.store, cs)
+		w.done <- err
+	}()
+	w.untilWaiting(t)
+	return w
+}
+
+type waiting struct {
+	e          *env
+	ref        storage.Ref
+	held       storage.Claimed
+	neighbours []storage.Claimed
+	at         int // index of the held item
+	row        map[string]string
+	reader     storage.Store
+	release    func()
+	done       chan error
+	got        []heldAnswer
+}
+
+// free ends the hold, once.
+func (w *waiting) free() {
+	if w.release != nil {
+		w.release()
+		w.release = nil
+	}
+}
+
+// untilWaiting gives the call the time to reach the lock: until the database says
+// that it waits, or a moment where it cannot say.
+func (w *waiting) untilWaiting(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+	defer cancel()
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if w.e.in.Waiting != nil && w.e.in.Waiting(t) {
+				return
+			}
+		}
+	}
+}
+
+// neighboursApplied requires that the neighbours are done while the row is held.
+func (w *waiting) neighboursApplied(t *testing.T) {
+	t.Helper()
+	if !w.e.caps.RowLocks {
+		return
+	}
+	for _, c := range w.neighbours {
+		eventually(t, "a neighbour is served while the other row is held", func() bool {
+			m, err := w.reader.GetMessage(t.Context(), c.Message.Ref, false)
+			require.NoError(t, err)
+			return m.State != storage.StateProcessing || m.LeaseEnd.After(c.Message.LeaseEnd)
+		})
+	}
+	select {
+	case err := <-w.done:
+		require.Failf(t, "too early", "the call ended while the row was held: %v, %v", w.got, err)
+	default:
+	}
+}
+
+// answer waits for the call and checks the neighbours; it returns the answer of the
+// held item.
+func (w *waiting) answer(t *testing.T) heldAnswer {
+	t.Helper()
+	err := receive(t, w.done, "the answer of the write")
+	require.NoError(t, err)
+	require.Len(t, w.got, 1+len(w.neighbours))
+	for i, got := range w.got {
+		if i != w.at {
+			require.Equal(t, storage.ItemApplied, got.status, "neighbour %d", i)
+		}
+	}
+	return w.got[w.at]
+}
+
+func (h holding) acrossLeaseEnd(t *testing.T, e *env) {
+	d := 10 * time.Second
+	if !e.settable() {
+		d = 250 * time.Millisecond
+	}
+	w := h.start(t, e, d)
+	w.neighboursApplied(t)
+	e.through(w.reader).waitClock(t, w.held.Message.LeaseEnd)
+	w.free()
+	got := w.answer(t)
+	require.Equal(t, storage.ItemLost, got.status, "it waited past its lease end")
+	require.Equal(t, storage.LostLeaseExpired, got.cause)
+	require.Equal(t, w.row, e.liveRow(t, w.ref), "the row is as before")
+	next := e.claimOneAs(t, "next", time.Hour)
+	require.Equal(t, w.ref, next.Message.Ref)
+	require.EqualValues(t, 2, next.Message.Attempt)
+	e.complete(t, next)
+}
+
+func (h holding) freedInTime(t *testing.T, e *env) {
+	w := h.start(t, e, 10*time.Second)
+	w.neighboursApplied(t)
+	e.advance(t, 10*time.Second-e.tick)
+	w.free()
+	got := w.answer(t)
+	require.Equal(t, storage.ItemApplied, got.status, "the lock came before the lease end")
+	m := e.get(t, w.ref)
+	if h.write.name == "renew" {
+		// R1: computed after the lock.
+		sameTime(t, e.now.Add(2*time.Hour), m.LeaseEnd, "the new lease end")
+		e.complete(t, w.held)
+		return
+	}
+	require.NotEqual(t, storage.StateProcessing, m.State)
+}
+
+func (h holding) wholeWait(t *testing.T, e *env) {
+	w := h.start(t, e, time.Hour)
+	w.neighboursApplied(t)
+	got := w.answer(t)
+	require.Equal(t, storage.ItemUnknown, got.status)
+	require.Equal(t, w.row, e.liveRow(t, w.ref), "nothing changed")
+	w.free()
+	// The other session is gone and nothing of the call is left to happen: the row
+	// stays as it is until somebody asks again.
+	require.NoError(t, w.reader.Ready(t.Context()))
+	require.Equal(t, w.row, e.liveRow(t, w.ref), "nothing changes later")
+	again, err := h.write.do(t.Context(), e.store, []storage.Claimed{w.held})
+	require.NoError(t, err)
+	require.Equal(t, storage.ItemApplied, again[0].status, "asked again, it is applied")
+}
+
+func heldClaim(t *testing.T, e *env) {
+	refs := e.many(t, 3)
+	release := e.in.Hold(t, refs[0], HoldLock)
+	defer func() { release() }()
+	require.Equal(t, refs[1:], refsOf(e.claimN(t, 10)), "it takes what is free")
+	require.Empty(t, e.claimN(t, 10))
+	release()
+	release = func() {}
+	require.Equal(t, refs[:1], refsOf(e.claimN(t, 10)))
+}
+
+func heldExpired(t *testing.T, e *env) {
+	ref := e.one(t)
+	e.claimOneAs(t, "A", 10*time.Second)
+	e.advance(t, 10*time.Second)
+	release := e.in.Hold(t, ref, HoldUpdate)
+	if e.caps.RowLocks {
+		require.Empty(t, e.claimN(t, 10))
+	}
+	release()
+	c := e.claimOne(t)
+	require.Equal(t, ref, c.Message.Ref)
+	require.EqualValues(t, 2, c.Message.Attempt)
+}
+
+// enqueueLater enqueues in a goroutine.
+func (e *env) enqueueLater(t *testing.T, m storage.NewMessage) (items *[]storage.Enqueued, done chan error) {
+	t.Helper()
+	items, done = new([]storage.Enqueued), make(chan error, 1)
+	go func() {
+		res, err := e.store.Enqueue(t.Context(), storage.EnqueueParams{Messages: []storage.NewMessage{m}})
+		*items = res.Items
+		done <- err
+	}()
+	w := &waiting{e: e}
+	w.untilWaiting(t)
+	return items, done
+}
+
+func heldKeyRolledBack(t *testing.T, e *env) {
+	end := e.in.HoldIdempotencyKey(t, e.queue.ID, "key")
+	items, done := e.enqueueLater(t, e.message(keyed("key", "content")))
+	end(false)
+	require.NoError(t, receive(t, done, "the answer of the enqueue"))
+	require.Equal(t, storage.EnqueueInserted, (*items)[0].Status, "duplicate = false")
+	require.Equal(t, (*items)[0].Ref, e.claimOne(t).Message.Ref)
+}
+
+func heldKeyCommitted(t *testing.T, e *env) {
+	end := e.in.HoldIdempotencyKey(t, e.queue.ID, "key")
+	items, done := e.enqueueLater(t, e.message(keyed("key", "content")))
+	end(true)
+	require.NoError(t, receive(t, done, "the answer of the enqueue"))
+	// The other session inserted a key with some content; that it is known is the rule.
+	require.NotEqual(t, storage.EnqueueInserted, (*items)[0].Status)
+	require.Empty(t, e.claimN(t, 10), "nothing was inserted beside it")
+}
+
+func heldKey(t *testing.T, e *env) {
+	end := e.in.HoldIdempotencyKey(t, e.queue.ID, "key")
+	ended := false
+	defer func() {
+		if !ended {
+			end(false)
+		}
+	}()
+	_, done := e.enqueueLater(t, e.message(keyed("key", "content")))
+	// Neighbours, with another key and without one, are served while it waits.
+	plain := e.one(t)
+	other := e.one(t, keyed("another key", "content"))
+	err := receive(t, done, "the answer of the enqueue")
+	require.True(t, errors.Is(err, storage.ErrUnavailable), "a bounded wait: %v", err)
+	require.Equal(t, []storage.Ref{plain, other}, refsOf(e.claimN(t, 10)))
+	end(false)
+	ended = true
+	require.Equal(t, storage.EnqueueInserted, e.enqueueResult(t, e.message(keyed("key", "content")))[0].Status)
+}

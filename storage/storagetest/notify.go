@@ -1,0 +1,66 @@
+package storagetest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// notifications checks Notify and Listen between two stores, over a connection that
+// breaks where the instance can break it.
+func notifications(t *testing.T, e *env) {
+	other := e.in.Another(t)
+	ctx, stop := context.WithCancel(t.Context())
+	woken := make(chan int32, 100)
+	up := make(chan bool, 100)
+	done := make(chan error, 1)
+	go func() {
+		done <- other.Listen(ctx, func(id int32) { woken <- id }, func(is bool) { up <- is })
+	}()
+	require.True(t, receive(t, up, "listening"), "connected")
+
+	another := e.newQueue(t, settings())
+	require.NoError(t, e.store.Notify(t.Context(), []int32{e.queue.ID, another.ID}))
+	got := []int32{receive(t, woken, "the first queue"), receive(t, woken, "the second queue")}
+	require.ElementsMatch(t, []int32{e.queue.ID, another.ID}, got)
+	require.NoError(t, e.store.Notify(t.Context(), nil), "nothing to tell")
+
+	if e.in.Sever != nil {
+		e.in.Sever(t)
+		require.False(t, receive(t, up, "the loss of the connection"), "it tells that it is deaf")
+		require.True(t, receive(t, up, "the new connection"), "it heals by itself")
+		eventually(t, "a notification after the break", func() bool {
+			return e.store.Notify(t.Context(), []int32{another.ID}) == nil
+		})
+		for receive(t, woken, "a queue after the break") != another.ID {
+			continue
+		}
+	}
+	stop()
+	if err := receive(t, done, "the end of Listen"); err != nil {
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+func noNotifications(t *testing.T, e *env) {
+	err := e.store.Listen(t.Context(), func(int32) {}, func(bool) {})
+	require.ErrorIs(t, err, storage.ErrNotSupported)
+	require.NoError(t, e.store.Notify(t.Context(), []int32{e.queue.ID}), "Notify does nothing")
+}
+
+// receive takes the next value of a channel.
+func receive[T any](t *testing.T, c <-chan T, what string) T {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	select {
+	case v := <-c:
+		return v
+	case <-ctx.Done():
+		require.FailNow(t, "never came: "+what)
+		panic("unreachable")
+	}
+}
