@@ -111,8 +111,12 @@ func (b *enqueueBatch) add(ctx context.Context, m *storage.NewMessage, attribute
 	if ready > now {
 		place = placeDelayed
 	}
+	keyID, err := b.orderingKey(ctx, m)
+	if err != nil {
+		return storage.Enqueued{}, err
+	}
 	_, err = b.c.exec(ctx, qEnqueueInsert, position, m.QueueID, place, ready, m.Priority, maxAttempts, now,
-		toInstant(m.ExpireTime), m.WireBytes, m.ContentType, m.IdempotencyKey, m.OrderingKey, attributes,
+		toInstant(m.ExpireTime), m.WireBytes, m.ContentType, m.IdempotencyKey, keyID, attributes,
 		len(m.Payload), blob(m.Payload))
 	if err != nil {
 		return storage.Enqueued{}, err
@@ -143,6 +147,20 @@ func (b *enqueueBatch) queue(ctx context.Context, id int32) (int32, error) {
 	}
 	b.maxAttempts[id] = q.MaxAttempts
 	return q.MaxAttempts, nil
+}
+
+// orderingKey gives the id of the row of the ordering key, NULL for a message without one.
+func (b *enqueueBatch) orderingKey(ctx context.Context, m *storage.NewMessage) (sql.NullInt64, error) {
+	if m.OrderingKey == "" {
+		return sql.NullInt64{}, nil
+	}
+	id := sql.NullInt64{Valid: true}
+	a := args(m.QueueID, m.OrderingKey)
+	err := b.c.one(ctx, qOrderingKeyGet, a, &id.Int64)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = b.c.one(ctx, qOrderingKeyPut, a, &id.Int64)
+	}
+	return id, err
 }
 
 // key looks who holds the idempotency key. A status of 0 says that the key is free: nobody

@@ -80,26 +80,31 @@ func (c *session) explainFinished(ctx context.Context, ref storage.Ref, token st
 	var state storage.State
 	var held []byte
 	e := explanation{status: storage.ItemSettled}
-	err := c.one(ctx, qExplainFinished, args(ref.QueueID, ref.Position), &state, &held, &e.settleTime, &e.deadReason)
+	err := c.one(ctx, qExplainFinished, args(ref.QueueID, ref.Position), &state, &held, &e.settleTime, &e.action, &e.deadReason)
 	if err != nil {
 		return e, err
 	}
 	mine := bytes.Equal(held, token[:])
 	switch {
-	case state == storage.StateCompleted && mine:
-		e.action, e.outcome = storage.ActionComplete, storage.OutcomeCompleted
+	case mine && e.action != 0:
+		e.outcome = finishedOutcome(state)
 		return e, nil
 	case state == storage.StateCancelled:
 		return lost(storage.LostCancelled), nil
-	case !mine:
-		return lost(storage.LostSuperseded), nil
-	case e.deadReason == storage.DeadReasonRejected:
-		e.action, e.outcome = storage.ActionDeadLetter, storage.OutcomeDead
-		return e, nil
-	case e.deadReason == storage.DeadReasonAttemptsExhausted:
-		e.action, e.outcome = storage.ActionRetry, storage.OutcomeDead
-		return e, nil
-	default:
+	case mine:
 		return lost(storage.LostLeaseExpired), nil
+	default:
+		return lost(storage.LostSuperseded), nil
+	}
+}
+
+func finishedOutcome(state storage.State) storage.Outcome {
+	switch state {
+	case storage.StateCompleted:
+		return storage.OutcomeCompleted
+	case storage.StateCancelled:
+		return storage.OutcomeCancelled
+	default:
+		return storage.OutcomeDead
 	}
 }

@@ -35,6 +35,8 @@ const (
 	qIdempotencyGet query = "idempotency_get"
 	qIdempotencyPut query = "idempotency_put"
 	qMessageState   query = "message_state"
+	qOrderingKeyGet query = "ordering_key_get"
+	qOrderingKeyPut query = "ordering_key_put"
 
 	qClaimDue          query = "claim_due"
 	qClaimPriority     query = "claim_priority"

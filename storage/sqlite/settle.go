@@ -226,7 +226,7 @@ func (c *session) putBack(ctx context.Context, it storage.Settlement, q query, o
 // deadLetter moves a message to the dead ones and records that.
 func (c *session) deadLetter(ctx context.Context, it storage.Settlement, reason storage.DeadReason) (storage.Settled, error) {
 	var now int64
-	err := c.one(ctx, qSettleDead, args(it.Ref.QueueID, it.Ref.Position, it.Token[:], reason, it.Error, it.ReasonCode), &now)
+	err := c.one(ctx, qSettleDead, args(it.Ref.QueueID, it.Ref.Position, it.Token[:], reason, it.Error, it.ReasonCode, it.Action), &now)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storage.Settled{}, nil
 	}

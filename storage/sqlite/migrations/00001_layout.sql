@@ -39,6 +39,7 @@ CREATE TABLE ordering_key (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
     queue_id INTEGER NOT NULL,
     key      TEXT    NOT NULL,
+    blocked  INTEGER NOT NULL DEFAULT 0,
     UNIQUE (queue_id, key)
 ) STRICT;
 
@@ -68,7 +69,7 @@ CREATE TABLE message (
     outcome          INTEGER,
     settle_time      INTEGER,
     mark_action      INTEGER,
-    mark_ready_time  INTEGER,
+    mark_delay       INTEGER,
     mark_dead_reason INTEGER,
     mark_reason_code TEXT,
     mark_error       TEXT,
@@ -77,7 +78,6 @@ CREATE TABLE message (
     reason_code      TEXT    NOT NULL DEFAULT '',
     content_type     TEXT    NOT NULL,
     idempotency_key  TEXT    NOT NULL,
-    ordering_key     TEXT    NOT NULL,
     attributes       TEXT,
     payload_bytes    INTEGER NOT NULL,
     payload          BLOB    NOT NULL
@@ -115,14 +115,15 @@ CREATE TABLE completed (
 
 CREATE INDEX completed_finish ON completed (queue_id, finish_time);
 
--- Dead and cancelled messages (state 4 and 5). The token is that of the claim that
--- ended so, NULL where none did.
+-- Dead and cancelled messages (state 4 and 5). The token is that of the last claim. The
+-- action is that of the settlement that ended the message, 0 where none did.
 CREATE TABLE dead (
     position        INTEGER PRIMARY KEY,
     queue_id        INTEGER NOT NULL,
     state           INTEGER NOT NULL,
     finish_time     INTEGER NOT NULL,
     token           BLOB,
+    action          INTEGER NOT NULL,
     dead_reason     INTEGER NOT NULL,
     attempt         INTEGER NOT NULL,
     max_attempts    INTEGER NOT NULL,
@@ -142,7 +143,7 @@ CREATE TABLE dead (
     payload         BLOB    NOT NULL
 ) STRICT;
 
-CREATE INDEX dead_finish ON dead (queue_id, finish_time);
+CREATE INDEX dead_finish ON dead (queue_id, state, finish_time);
 CREATE INDEX dead_queue ON dead (queue_id);
 
 -- The settlement history of everything but completions (S5).
@@ -194,7 +195,9 @@ CREATE TABLE incoming (
     priority        INTEGER NOT NULL DEFAULT 0,
     max_attempts    INTEGER NOT NULL DEFAULT 0,
     idempotency_key TEXT    NOT NULL DEFAULT '',
+    content_hash    BLOB,
     ordering_key    TEXT    NOT NULL DEFAULT '',
+    wire_bytes      INTEGER NOT NULL,
     content_type    TEXT    NOT NULL DEFAULT '',
     attributes      TEXT,
     payload         BLOB    NOT NULL

@@ -5,7 +5,8 @@ INSERT INTO completed (position, queue_id, finish_time, token, attempt, max_atte
                        expire_time, worker_id, last_error, reason_code, content_type, idempotency_key, ordering_key,
                        attributes, payload_bytes, payload, result)
 SELECT m.position, m.queue_id, CAST(round(unixepoch('subsec') * 1000) AS INTEGER), m.token, m.attempt, m.max_attempts, m.priority, m.ready_time, m.create_time,
-       m.expire_time, m.worker_id, m.last_error, m.reason_code, m.content_type, m.idempotency_key, m.ordering_key,
+       m.expire_time, m.worker_id, m.last_error, m.reason_code, m.content_type, m.idempotency_key,
+       coalesce((SELECT k.key FROM ordering_key AS k WHERE k.id = m.key_id), ''),
        m.attributes, m.payload_bytes, m.payload, ?3
 FROM json_each(?1) AS j
 CROSS JOIN message AS m

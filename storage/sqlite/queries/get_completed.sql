@@ -2,6 +2,6 @@
 SELECT m.position, m.queue_id, m.idempotency_key, m.payload_bytes, m.content_type, m.attributes, m.ordering_key, m.priority, 2, 0,
        m.attempt, m.max_attempts, m.create_time, m.ready_time, m.expire_time, m.last_error, m.reason_code, m.worker_id, m.finish_time, m.result,
        CASE WHEN ?3 THEN m.payload END
-FROM completed AS m JOIN queue AS q ON q.id = m.queue_id
+FROM completed AS m CROSS JOIN queue AS q ON q.id = m.queue_id
 WHERE m.position = ?2 AND m.queue_id = ?1
   AND m.finish_time + q.completed_retention > CAST(round(unixepoch('subsec') * 1000) AS INTEGER)

@@ -5,11 +5,11 @@ SELECT CASE WHEN state = 3
             ELSE state END
 FROM message WHERE position = ?2 AND queue_id = ?1
 UNION ALL
-SELECT 2 FROM completed AS c JOIN queue AS q ON q.id = c.queue_id
+SELECT 2 FROM completed AS c CROSS JOIN queue AS q ON q.id = c.queue_id
 WHERE c.position = ?2 AND c.queue_id = ?1
   AND c.finish_time + q.completed_retention > CAST(round(unixepoch('subsec') * 1000) AS INTEGER)
 UNION ALL
-SELECT d.state FROM dead AS d JOIN queue AS q ON q.id = d.queue_id
+SELECT d.state FROM dead AS d CROSS JOIN queue AS q ON q.id = d.queue_id
 WHERE d.position = ?2 AND d.queue_id = ?1
   AND CASE WHEN d.state = 5 THEN d.finish_time + q.completed_retention > CAST(round(unixepoch('subsec') * 1000) AS INTEGER)
            WHEN q.dead_retention = 0 THEN 1
