@@ -1,0 +1,208 @@
+package blackbox
+
+import (
+	"database/sql"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/queuebox/queuebox/internal/proxy"
+)
+
+var tooManyWaiters = Want{Code: codes.ResourceExhausted, Reason: "TOO_MANY_WAITERS"}
+
+// TestW1TwoServers: a Claim that waits on one server is served by an Enqueue on the
+// other.
+func TestW1TwoServers(t *testing.T) {
+	db := Postgres(t)
+	a, b := db.Start(t, "--poll-interval=1s"), db.Start(t, "--poll-interval=1s")
+	all := deliveries(t, b.Client(t), a.Client(t), "q", 100)
+	t.Logf("enqueue answered to claim answered on the other server: p50 %v, p99 %v", percentile(all, 0.5), percentile(all, 0.99))
+	require.Less(t, percentile(all, 0.5), 100*time.Millisecond)
+}
+
+// TestW1TwoServersOnOneFile: SQLite has no notifications, so the poll bounds it.
+func TestW1TwoServersOnOneFile(t *testing.T) {
+	db := SQLite(t)
+	a, b := db.Start(t), db.Start(t)
+	all := deliveries(t, b.Client(t), a.Client(t), "q", 10)
+	t.Logf("enqueue answered to claim answered on the other server: p50 %v, worst %v", percentile(all, 0.5), percentile(all, 1))
+	require.Less(t, percentile(all, 1), 3*time.Second, "at most one poll, and room for a busy machine")
+}
+
+// listening returns the process ids of the sessions that LISTEN on this database.
+func listening(t *testing.T, conn *sql.DB) []string {
+	t.Helper()
+	return Rows(t, conn, `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query ILIKE 'listen%'`)
+}
+
+// TestW5ListenConnectionDies: the connection that listens is killed, kept away and
+// left half-open; a waiter is served all the same, and the connection comes back.
+func TestW5ListenConnectionDies(t *testing.T) {
+	db := Postgres(t)
+	conn := db.Open(t)
+	target, err := url.Parse(db.URL)
+	require.NoError(t, err)
+	p := proxy.New(t, target.Host)
+	through, err := p.URL(db.URL)
+	require.NoError(t, err)
+	a := db.Start(t, "--listen-url="+through, "--poll-interval=1s")
+	worker, producer := a.Client(t), db.Start(t, "--poll-interval=1s").Client(t)
+	up := func(t *testing.T) {
+		t.Helper()
+		eventually(t, "the server listens", func() bool {
+			return len(listening(t, conn)) >= 2 && listenUp(t, a) == 1
+		})
+	}
+	// served checks one delivery against the bound that W5 gives; a machine that is busy
+	// elsewhere may cost one of three tries.
+	served := func(t *testing.T, breakIt func()) {
+		t.Helper()
+		good := 0
+		var all []time.Duration
+		for range 3 {
+			if breakIt != nil {
+				breakIt()
+			}
+			d := deliveries(t, producer, worker, "q", 1)[0]
+			all = append(all, d)
+			if d < 1500*time.Millisecond {
+				good++
+			}
+		}
+		t.Logf("served after %v", all)
+		require.GreaterOrEqual(t, good, 2)
+	}
+
+	up(t)
+	t.Run("killed", func(t *testing.T) {
+		served(t, func() {
+			for _, pid := range listening(t, conn) {
+				Rows(t, conn, `SELECT pg_terminate_backend($1::int)`, pid)
+			}
+		})
+		up(t)
+	})
+	t.Run("kept away", func(t *testing.T) {
+		p.Refuse(true)
+		p.Cut()
+		eventually(t, "the metric tells", func() bool { return listenUp(t, a) == 0 })
+		served(t, nil)
+		p.Refuse(false)
+		up(t)
+	})
+	t.Run("half-open", func(t *testing.T) {
+		p.BlackHole(true)
+		served(t, nil)
+		eventually(t, "the metric tells", func() bool { return listenUp(t, a) == 0 })
+		p.BlackHole(false)
+		up(t)
+	})
+	all := deliveries(t, producer, worker, "q", 30)
+	require.Less(t, percentile(all, 0.5), 100*time.Millisecond, "healed")
+}
+
+// listenUp reads the gauge of the listening connection.
+func listenUp(t *testing.T, s *Server) float64 {
+	t.Helper()
+	v, ok := s.Metric(t, "queuebox_listen_up")
+	require.True(t, ok, "no such metric")
+	return v
+}
+
+// TestW6TransactionModePooler runs the server through PgBouncer.
+func TestW6TransactionModePooler(t *testing.T) {
+	path, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		path = "/usr/sbin/pgbouncer"
+		if _, err := os.Stat(path); err != nil {
+			t.Skip("pgbouncer is not installed (Debian: apt-get install pgbouncer)")
+		}
+	}
+	db := Postgres(t)
+	pooled := startPgBouncer(t, path, db.URL)
+	for name, args := range map[string][]string{
+		"alone":                           nil,
+		"with a direct address beside it": {"--listen-url=" + db.URL},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := Start(t, Options{Storage: pooled, Args: args}).Client(t)
+			b := Start(t, Options{Storage: pooled, Args: args}).Client(t)
+			all := deliveries(t, b, a, name, 30)
+			t.Logf("enqueue answered to claim answered on the other server: p50 %v, worst %v", percentile(all, 0.5), percentile(all, 1))
+			require.Less(t, percentile(all, 1), 3*time.Second)
+			if args != nil {
+				require.Less(t, percentile(all, 0.5), 100*time.Millisecond, "notified over the direct connection")
+			}
+			enqueueMany(t, a, name, 500)
+			for n := 0; n < 500; {
+				got := claim(t, b, name, 100, time.Minute)
+				require.NotEmpty(t, got)
+				n += len(got)
+				for _, m := range got {
+					_, err := complete(t, a, name, m)
+					require.NoError(t, err)
+				}
+			}
+		})
+	}
+}
+
+// startPgBouncer puts a pooler in transaction mode before a database and returns
+// the URL that leads through it.
+func startPgBouncer(t *testing.T, path, dbURL string) string {
+	t.Helper()
+	u, err := url.Parse(dbURL)
+	require.NoError(t, err)
+	addr := FreeAddr(t)
+	_, port, _ := strings.Cut(addr, ":")
+	dir := t.TempDir()
+	// The pooler refuses root and changes to this user, who must be able to read the
+	// file through the directories above it.
+	for d := dir; strings.HasPrefix(d, os.TempDir()) && d != os.TempDir(); d = filepath.Dir(d) {
+		require.NoError(t, os.Chmod(d, 0o755)) //nolint:gosec // a test's own directory
+	}
+	ini := filepath.Join(dir, "pgbouncer.ini")
+	require.NoError(t, os.WriteFile(ini, []byte(strings.Join([]string{
+		"[databases]",
+		"* = host=" + u.Hostname() + " port=" + u.Port() + " user=" + u.User.Username(),
+		"[pgbouncer]",
+		"listen_addr = 127.0.0.1",
+		"listen_port = " + port,
+		"unix_socket_dir =",
+		"auth_type = any",
+		"pool_mode = transaction",
+		"default_pool_size = 5",
+		"max_client_conn = 200",
+	}, "\n")+"\n"), 0o644)) //nolint:gosec // nothing secret in it
+	args := []string{ini}
+	if os.Geteuid() == 0 {
+		args = []string{"-u", "nobody", ini}
+	}
+	cmd := exec.Command(path, args...) //nolint:gosec,noctx // found on this machine; ended below by its id
+	out := &logs{}
+	cmd.Stdout, cmd.Stderr = out, out
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("log of the pooler:\n%s", out)
+		}
+	})
+	u.Host = addr
+	pooled := &Database{Engine: EnginePostgres, URL: u.String()}
+	conn := pooled.Open(t)
+	eventually(t, "the pooler answers", func() bool {
+		// The simple protocol: a pooled session may not keep a prepared statement.
+		return conn.PingContext(t.Context()) == nil
+	})
+	return u.String()
+}
