@@ -2,6 +2,7 @@ package queuebox
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
@@ -116,8 +117,11 @@ func (c *Client) claimOnce(ctx context.Context, req *queueboxv1.ClaimRequest, o 
 			return resp, nil
 		}
 		e := fromRPC("claim", err)
-		if ctx.Err() != nil || !(e.unanswered() || e.Reason == ReasonTooManyWaiters) {
-			return nil, c.orClosed(e)
+		if err := c.ended(ctx); err != nil {
+			return nil, err
+		}
+		if !(e.unanswered() || e.Reason == ReasonTooManyWaiters) {
+			return nil, e
 		}
 		c.logger.WarnContext(ctx, "claim is sent again", "queue", o.Queue, "error", e)
 		if err := c.sleep(ctx, pause.next(e.RetryDelay)); err != nil {
@@ -144,7 +148,10 @@ func (c *Client) ended(ctx context.Context) error {
 	if c.life.Err() != nil {
 		return ErrClosed
 	}
-	return context.Cause(ctx)
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("queuebox: %w", err)
+	}
+	return nil
 }
 
 // sleep waits for d, or for the end of ctx or of the client.
@@ -153,12 +160,10 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	case <-c.life.Done():
-		return ErrClosed
 	case <-t.C:
-		return nil
 	}
+	return c.ended(ctx)
 }
 
 // orClosed names the true reason of calls that fail because the client was closed under them.

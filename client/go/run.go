@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// holdBack is the least time for which a message waits for an earlier handler of itself.
-	holdBack = 10 * time.Second
+	// holdBack is how long a message waits for an earlier handler of itself.
+	holdBack = 30 * time.Second
 	// giveBackDelay keeps a message that could not wait longer from coming straight back.
 	giveBackDelay = 5 * time.Second
 )
@@ -154,7 +154,7 @@ func (r *run) task(h *Handle) {
 // the message does not run here: it has been given back, or its claim is lost.
 func (r *run) enter(h *Handle) (leave func(), ok bool) {
 	key := runningKey{h.message.Queue, h.message.ID}
-	patience := time.NewTimer(max(r.config.Lease, holdBack))
+	patience := time.NewTimer(holdBack)
 	defer patience.Stop()
 	for {
 		other, leave := r.client.enter(key)

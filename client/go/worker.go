@@ -126,7 +126,7 @@ var errGoexit = errors.New("handler ended its goroutine")
 //
 // A message that this client already runs, because its earlier claim was lost while the handler
 // still works, is not handled beside it (K8): it waits for the old handler, and goes back to the
-// queue when that takes longer than the lease.
+// queue when that takes longer than 30 seconds.
 //
 // The loss of a claim does not undo what a handler did: a message can run twice. Make effects
 // outside idempotent by Message.Queue and Message.IdempotencyKey, or Message.ID.
