@@ -1,10 +1,22 @@
-// Package postgres keeps queues in PostgreSQL 14 to 18.
+// Package postgres keeps queues in PostgreSQL 14 to 18, through pgx, natively: no
+// database/sql on any path but migrations. Read queries/claim.sql and
+// queries/settle.sql first; the Go around them binds, runs and reads rows. The layout
+// and its reasons stand in docs/adr/0002-postgres-layout.md.
+//
+// All objects lie in the schema queuebox and every statement names it, so that the
+// role's search path does not matter. Isolation level, time zone and planner settings
+// of the role do not matter either: each session sets what it needs, or, behind a
+// transaction-mode pooler (pooler=transaction in the URL), each transaction does.
 package postgres
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/queuebox/queuebox/storage"
 )
@@ -22,19 +34,207 @@ type Config struct {
 	AllowUnsafeDurability bool
 	// Migrate brings the schema up to date before the store opens.
 	Migrate bool
-	Logger  *slog.Logger
+	// Logger, where set, hears of what goes on without a caller: lost notification
+	// connections, partitions that could not be made.
+	Logger *slog.Logger
 	// TestClock, for tests only, is the schema that holds functions clock_timestamp and
 	// statement_timestamp to call in place of those of the database.
 	TestClock string
 }
 
+const (
+	defaultMaxConns = 10
+	minVersion      = 140000
+	// slowLanes bounds how many connections wait for rows that somebody else holds: the
+	// pool belongs to those who need not wait.
+	slowLanes = 2
+)
+
 // Store is a queue in PostgreSQL.
-type Store struct{ storage.Store }
+type Store struct {
+	pool   *pgxpool.Pool
+	sql    statements
+	pooled bool
+	listen *pgx.ConnConfig // nil where LISTEN is not possible
+	log    *slog.Logger
+	caps   storage.Capabilities
+	slow   chan struct{}
+}
 
-// Open opens the store.
-func Open(context.Context, Config) (*Store, error) { return nil, errors.ErrUnsupported }
+var _ storage.Store = (*Store)(nil)
 
-// Migrate brings the schema up to date and tells the versions before and after.
-func Migrate(context.Context, Config) (from, to int64, err error) {
-	return 0, 0, errors.ErrUnsupported
+// Open connects, checks what the contract wants of the database (version, encoding, D7,
+// D9), and returns the store.
+func Open(ctx context.Context, c Config) (*Store, error) {
+	t, err := parseURL(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{pooled: t.pooled, log: loggerOf(c), slow: make(chan struct{}, slowLanes)}
+	if s.sql, err = loadStatements(c.TestClock); err != nil {
+		return nil, err
+	}
+	listen := t
+	if c.ListenURL != "" {
+		if listen, err = parseURL(c.ListenURL); err != nil {
+			return nil, fmt.Errorf("listen URL: %w", err)
+		}
+	}
+	if !listen.pooled {
+		s.listen = listen.connConfig()
+	}
+	if c.Migrate {
+		if _, _, err := Migrate(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	t.config.MaxConns = defaultMaxConns
+	if c.MaxConns > 0 {
+		t.config.MaxConns = int32(c.MaxConns) //nolint:gosec // A number of connections.
+	}
+	t.config.AfterConnect = setUp(t.pooled)
+	t.config.PingTimeout = time.Second
+	t.config.ConnConfig.BuildContextWatcherHandler = cancelOnContext
+	if s.pool, err = pgxpool.NewWithConfig(ctx, t.config); err != nil {
+		return nil, classify("open", &connectError{err: err}, false)
+	}
+	if err := s.preflight(ctx, c.AllowUnsafeDurability); err != nil {
+		s.pool.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// preflight is what Open asks the database.
+func (s *Store) preflight(ctx context.Context, allowUnsafe bool) error {
+	var (
+		number                       int32
+		version, encoding            string
+		fsync, pages, commit, unsafe string
+		schema                       bool
+	)
+	err := s.read(ctx, "open", step{sql: s.sql.durability, scan: one(func(r pgx.Rows) error {
+		return r.Scan(&number, &version, &encoding, &fsync, &pages, &commit, &schema)
+	})})
+	if err != nil {
+		return err
+	}
+	if number < minVersion {
+		return fmt.Errorf("postgres: open: the server is version %s, want 14 or later", version)
+	}
+	if encoding != "UTF8" {
+		return fmt.Errorf("postgres: open: the encoding of the database is %s, want UTF8", encoding)
+	}
+	for _, setting := range []struct{ name, value string }{
+		{"fsync", fsync}, {"full_page_writes", pages}, {"synchronous_commit", commit},
+	} {
+		if setting.value == "off" {
+			unsafe = setting.name
+			if !allowUnsafe {
+				return fmt.Errorf("postgres: open: %w: %s is off", storage.ErrUnsafeDurability, setting.name)
+			}
+		}
+	}
+	if !schema {
+		return fmt.Errorf("postgres: open: %w: there is none in this database", storage.ErrSchema)
+	}
+	if err := s.Ready(ctx); err != nil {
+		return err
+	}
+	s.caps = storage.Capabilities{
+		Name:          "postgres",
+		ClockTick:     time.Microsecond,
+		Notifications: s.listen != nil,
+		RowLocks:      true,
+		Durability:    "durable: an acknowledged write survives a crash of the database and a power cut (fsync on, synchronous_commit " + commit + ")",
+		Version:       version,
+	}
+	if unsafe != "" {
+		s.caps.Durability = "UNSAFE: an acknowledged write may be lost (" + unsafe + " off)"
+	}
+	return nil
+}
+
+// Capabilities implements storage.Store.
+func (s *Store) Capabilities() storage.Capabilities { return s.caps }
+
+// Now implements storage.Store.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	var now time.Time
+	err := s.read(ctx, "now", step{sql: s.sql.now, scan: one(func(r pgx.Rows) error { return r.Scan(&now) })})
+	return now.UTC(), err
+}
+
+// Ready implements storage.Store. D7.
+func (s *Store) Ready(ctx context.Context) error {
+	var version *int64
+	err := s.read(ctx, "ready", step{sql: s.sql.ready, scan: one(func(r pgx.Rows) error { return r.Scan(&version) })})
+	if err != nil {
+		return err
+	}
+	if version == nil || *version != schemaVersion {
+		var have int64
+		if version != nil {
+			have = *version
+		}
+		return fmt.Errorf("postgres: ready: %w: the database has %d, this build works with %d", storage.ErrSchema, have, schemaVersion)
+	}
+	return nil
+}
+
+// Close implements storage.Store.
+func (s *Store) Close() error {
+	s.pool.Close()
+	return nil
+}
+
+// one reads exactly one row.
+func one(scan func(pgx.Rows) error) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		if !rows.Next() {
+			if err := rows.Err(); err != nil {
+				return err
+			}
+			return pgx.ErrNoRows
+		}
+		return scan(rows)
+	}
+}
+
+// each reads all rows. reset runs first, since a transaction can run again.
+func each(reset func(), scan func(pgx.Rows) error) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		if reset != nil {
+			reset()
+		}
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}
+
+// utc gives a time as the seam wants it; null is the zero time.
+func utc(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// nullTime is the other way.
+func nullTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }

@@ -1,0 +1,319 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// segments are the parts of the ready set that a claim walks, in claim order: for each
+// hint its priority from the hint on, and between them the ranges of priorities without
+// a hint, from their start.
+type segments struct {
+	highest, lowest []int32
+	from            []*time.Time
+	hinted          []bool
+}
+
+func segmentsOf(hints []storage.ScanHint) segments {
+	sorted := slices.Clone(hints)
+	slices.SortFunc(sorted, func(a, b storage.ScanHint) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), b.ReadyTime.Compare(a.ReadyTime))
+	})
+	var g segments
+	add := func(highest, lowest int64, from *time.Time) {
+		if highest < lowest {
+			return
+		}
+		g.highest = append(g.highest, int32(highest)) //nolint:gosec // Between two int32.
+		g.lowest = append(g.lowest, int32(lowest))    //nolint:gosec // Between two int32.
+		g.from = append(g.from, from)
+		g.hinted = append(g.hinted, from != nil)
+	}
+	next := int64(math.MaxInt32)
+	for _, h := range sorted {
+		p := int64(h.Priority)
+		if p > next {
+			continue // the same priority twice: the lower hint would only repeat rows
+		}
+		add(next, p+1, nil)
+		add(p, p, &h.ReadyTime)
+		next = p - 1
+	}
+	add(next, math.MinInt32, nil)
+	return g
+}
+
+// claimRows is what one run of the statement returned.
+type claimRows struct {
+	now      time.Time
+	promoted int64
+	picked   int64
+	next     time.Time
+	rows     []claimRow
+}
+
+type claimRow struct {
+	call    int
+	rank    int64
+	claimed storage.Claimed
+}
+
+// Claim implements storage.Store. Without claim ids it is one statement, with them two
+// in one round trip; more only where delayed messages became ready and nothing else
+// was there, or where a claim id names an earlier call.
+func (s *Store) Claim(ctx context.Context, p storage.ClaimParams) (storage.ClaimResult, error) {
+	out := storage.ClaimResult{Calls: make([]storage.ClaimOutcome, len(p.Calls))}
+	todo := make([]int, len(p.Calls))
+	for i := range p.Calls {
+		out.Calls[i].Status = storage.ClaimServed
+		todo[i] = i
+	}
+	if len(todo) == 0 {
+		return out, nil
+	}
+	met, err := s.claimCalls(ctx, p, todo, &out)
+	if err != nil {
+		return storage.ClaimResult{}, err
+	}
+	// Calls whose claim id was met before (C14) get theirs one by one: this is rare.
+	for _, i := range met {
+		if err := s.claimAgain(ctx, p, i, &out); err != nil {
+			return storage.ClaimResult{}, err
+		}
+	}
+	return out, nil
+}
+
+// claimCalls serves the calls of todo, and returns those whose claim id exists.
+func (s *Store) claimCalls(ctx context.Context, p storage.ClaimParams, todo []int, out *storage.ClaimResult) (met []int, err error) {
+	var total claimRows
+	for range 2 {
+		rows, known, err := s.claimOnce(ctx, p, todo)
+		if hasCode(err, codeUniqueViolation) {
+			// A call of the same id has rows or was faster: nothing of this statement happened.
+			// Each call for itself, so that the neighbours are served.
+			return s.claimSingly(ctx, p, todo, out)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out.Now, out.NextReady = rows.now, rows.next
+		total = rows
+		if len(known) > 0 {
+			// The known ones took no rows, else the insert of the call had failed.
+			met = known
+		}
+		if len(rows.rows) > 0 || rows.promoted == 0 {
+			break
+		}
+		// Nothing was ready, but delayed messages have just become so: look once more.
+	}
+	want := 0
+	for _, i := range todo {
+		want += max(p.Calls[i].Max, 1)
+	}
+	out.More = out.More || total.promoted > 0 || total.picked >= int64(want) || total.picked > int64(len(total.rows))
+	for _, row := range total.rows {
+		call := &out.Calls[todo[row.call]]
+		call.Messages = append(call.Messages, row.claimed)
+	}
+	return met, nil
+}
+
+// claimSingly serves each call by a statement of its own.
+func (s *Store) claimSingly(ctx context.Context, p storage.ClaimParams, todo []int, out *storage.ClaimResult) (met []int, err error) {
+	if len(todo) == 1 {
+		return todo, nil
+	}
+	for _, i := range todo {
+		known, err := s.claimCalls(ctx, p, []int{i}, out)
+		if err != nil {
+			return nil, err
+		}
+		met = append(met, known...)
+	}
+	return met, nil
+}
+
+// claimAgain answers a call whose claim id was met before.
+func (s *Store) claimAgain(ctx context.Context, p storage.ClaimParams, i int, out *storage.ClaimResult) error {
+	call := p.Calls[i]
+	for range 3 {
+		outcome, now, found, err := s.replay(ctx, p.QueueID, call)
+		if err != nil {
+			return err
+		}
+		if found {
+			out.Calls[i], out.Now = outcome, now
+			return nil
+		}
+		// It was given back in between, so this is a new claim after all.
+		out.Calls[i] = storage.ClaimOutcome{Status: storage.ClaimServed}
+		rows, known, err := s.claimOnce(ctx, p, []int{i})
+		if hasCode(err, codeUniqueViolation) || (err == nil && len(known) > 0) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		out.Now, out.NextReady = rows.now, rows.next
+		for _, row := range rows.rows {
+			out.Calls[i].Messages = append(out.Calls[i].Messages, row.claimed)
+		}
+		return nil
+	}
+	return fmt.Errorf("postgres: claim: %w: the claim id keeps changing", storage.ErrUnavailable)
+}
+
+// claimOnce runs the claim statement for the calls of todo, after a look for their
+// claim ids; both go in one round trip.
+func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int) (out claimRows, known []int, err error) {
+	var (
+		callOf    []int32
+		leases    = make([]int64, 0, len(todo))
+		workers   = make([]string, 0, len(todo))
+		ids       = make([]*[16]byte, 0, len(todo))
+		asked     [][16]byte
+		byID      = make(map[[16]byte]int)
+		byPayload int64
+	)
+	for n, i := range todo {
+		call := &p.Calls[i]
+		for range max(call.Max, 1) {
+			callOf = append(callOf, int32(n+1)) //nolint:gosec // A number of calls.
+		}
+		leases = append(leases, call.Lease.Microseconds())
+		workers = append(workers, call.WorkerID)
+		var id *[16]byte
+		if call.ClaimID != (storage.ClaimID{}) {
+			raw := [16]byte(call.ClaimID)
+			id = &raw
+			asked = append(asked, raw)
+			byID[raw] = i
+		}
+		ids = append(ids, id)
+		byPayload = max(byPayload, call.MaxPayloadBytes)
+	}
+	g := segmentsOf(p.ScanFrom)
+	steps := make([]step, 0, 2)
+	if len(asked) > 0 {
+		steps = append(steps, step{sql: s.sql.claimCalls, args: []any{p.QueueID, asked}, scan: each(
+			func() { known = nil },
+			func(r pgx.Rows) error {
+				var id [16]byte
+				var worker string
+				if err := r.Scan(&id, &worker); err != nil {
+					return err
+				}
+				known = append(known, byID[id])
+				return nil
+			},
+		)})
+	}
+	steps = append(steps, step{
+		sql: s.sql.claim,
+		args: []any{
+			p.QueueID, int64(len(callOf)), p.MaxWireBytes, byPayload, callOf, leases, workers, ids,
+			len(p.ScanFrom) > 0, g.highest, g.lowest, g.from, g.hinted,
+		},
+		scan: each(func() { out = claimRows{} }, func(r pgx.Rows) error { return out.scan(p.QueueID, r) }),
+	})
+	if err := s.write(ctx, "claim", steps...); err != nil {
+		return claimRows{}, nil, err
+	}
+	slices.SortFunc(out.rows, func(a, b claimRow) int { return cmp.Compare(a.rank, b.rank) })
+	slices.Sort(known)
+	return out, known, nil
+}
+
+func (c *claimRows) scan(queueID int32, r pgx.Rows) error {
+	var (
+		next  *time.Time
+		call  *int32
+		rank  *int64
+		token *[16]byte
+		m     claimedColumns
+	)
+	if err := r.Scan(append([]any{&c.now, &c.promoted, &c.picked, &next, &call, &rank, &token}, m.targets()...)...); err != nil {
+		return err
+	}
+	c.now, c.next = c.now.UTC(), utc(next)
+	if call == nil {
+		return nil
+	}
+	message, err := m.message(queueID)
+	if err != nil {
+		return err
+	}
+	c.rows = append(c.rows, claimRow{
+		call: int(*call) - 1, rank: *rank,
+		claimed: storage.Claimed{Message: message, Token: storage.Token(*token)},
+	})
+	return nil
+}
+
+// claimedColumns are the columns of a message that claim and replay return; all may be
+// null, since an empty claim returns a row too.
+type claimedColumns struct {
+	position                                     *int64
+	key, contentType, lastError, reason, worker  *string
+	ordering, attributes                         *string
+	payload                                      []byte
+	payloadBytes, priority, attempt, maxAttempts *int32
+	createTime, readyTime, expireTime, leaseEnd  *time.Time
+}
+
+func (c *claimedColumns) targets() []any {
+	return []any{
+		&c.position, &c.key, &c.payload, &c.payloadBytes, &c.contentType, &c.attributes, &c.priority, &c.attempt,
+		&c.maxAttempts, &c.createTime, &c.readyTime, &c.expireTime, &c.lastError, &c.reason, &c.worker,
+		&c.leaseEnd, &c.ordering,
+	}
+}
+
+func (c *claimedColumns) message(queueID int32) (storage.Message, error) {
+	attributes, err := attributesOf(c.attributes)
+	if err != nil {
+		return storage.Message{}, err
+	}
+	return storage.Message{
+		Ref:            storage.Ref{QueueID: queueID, Position: *c.position},
+		IdempotencyKey: text(c.key),
+		Payload:        c.payload,
+		PayloadBytes:   int64(*c.payloadBytes),
+		ContentType:    text(c.contentType),
+		Attributes:     attributes,
+		OrderingKey:    text(c.ordering),
+		Priority:       *c.priority,
+		State:          storage.StateProcessing,
+		Attempt:        *c.attempt,
+		MaxAttempts:    *c.maxAttempts,
+		CreateTime:     utc(c.createTime),
+		ReadyTime:      utc(c.readyTime),
+		ExpireTime:     utc(c.expireTime),
+		LastError:      text(c.lastError),
+		ReasonCode:     text(c.reason),
+		WorkerID:       text(c.worker),
+		LeaseEnd:       utc(c.leaseEnd),
+	}, nil
+}
+
+func attributesOf(raw *string) (map[string]string, error) {
+	if raw == nil {
+		return nil, nil //nolint:nilnil // No attributes are a nil map.
+	}
+	m := make(map[string]string)
+	if err := json.Unmarshal([]byte(*raw), &m); err != nil {
+		return nil, fmt.Errorf("postgres: attributes of a message: %w", err)
+	}
+	return m, nil
+}

@@ -1,0 +1,163 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// record is what a token was settled as.
+type record struct {
+	action        storage.Action
+	outcome       storage.Outcome
+	deadReason    storage.DeadReason
+	settleTime    time.Time
+	availableTime time.Time
+}
+
+// facts are what the database knows of one claim, at one instant.
+type facts struct {
+	live struct { // the live row
+		state, outcome, action, deadReason *int16
+		mine, over                         *bool
+		settleTime                         *time.Time
+	}
+	own struct { // the settlement history
+		action, outcome, deadReason *int16
+		settleTime, available       *time.Time
+		others                      *int64
+	}
+	done struct { // the completed message
+		mine       *bool
+		finishTime *time.Time
+	}
+	gone struct { // the dead or cancelled message
+		mine                      *bool
+		state, action, deadReason *int16
+		finishTime                *time.Time
+	}
+}
+
+// diagnose reads the facts of claims, in their order.
+func (s *Store) diagnose(ctx context.Context, what string, claims []storage.HeldClaim) ([]facts, time.Time, error) {
+	n := len(claims)
+	var (
+		ids       = make([]int32, n)
+		positions = make([]int64, n)
+		tokens    = make([][16]byte, n)
+		out       = make([]facts, n)
+		now       time.Time
+	)
+	for i, c := range claims {
+		ids[i], positions[i], tokens[i] = c.Ref.QueueID, c.Ref.Position, c.Token
+	}
+	err := s.read(ctx, what+": diagnose", step{
+		sql: s.sql.diagnose, args: []any{ids, positions, tokens},
+		scan: each(nil, func(r pgx.Rows) error {
+			var ord int64
+			var f facts
+			err := r.Scan(
+				&now, &ord,
+				&f.live.state, &f.live.mine, &f.live.over, &f.live.outcome, &f.live.action, &f.live.deadReason, &f.live.settleTime,
+				&f.own.action, &f.own.outcome, &f.own.deadReason, &f.own.settleTime, &f.own.available, &f.own.others,
+				&f.done.mine, &f.done.finishTime,
+				&f.gone.mine, &f.gone.state, &f.gone.action, &f.gone.deadReason, &f.gone.finishTime,
+			)
+			if err == nil {
+				out[ord-1] = f
+			}
+			return err
+		}),
+	})
+	return out, now.UTC(), err
+}
+
+func is(b *bool) bool { return b != nil && *b }
+
+func stateIs(n *int16, s storage.State) bool { return n != nil && storage.State(*n) == s }
+
+// held tells that the claim holds as far as can be seen: so its row was locked when a
+// statement passed over it, or a transaction ended in between.
+func (f *facts) held() bool {
+	return stateIs(f.live.state, storage.StateProcessing) && is(f.live.mine) && !is(f.live.over)
+}
+
+// recorded is what this token was settled as, nil where it was not (S5, S6).
+func (f *facts) recorded() *record {
+	switch {
+	case f.own.action != nil:
+		return &record{
+			action: storage.Action(*f.own.action), outcome: storage.Outcome(*f.own.outcome),
+			deadReason: storage.DeadReason(*f.own.deadReason),
+			settleTime: utc(f.own.settleTime), availableTime: utc(f.own.available),
+		}
+	case is(f.done.mine):
+		return &record{
+			action: storage.ActionComplete, outcome: storage.OutcomeCompleted, settleTime: utc(f.done.finishTime),
+		}
+	case is(f.gone.mine) && *f.gone.action != 0:
+		rec := &record{
+			action: storage.Action(*f.gone.action), outcome: storage.OutcomeDead,
+			deadReason: storage.DeadReason(*f.gone.deadReason), settleTime: utc(f.gone.finishTime),
+		}
+		if stateIs(f.gone.state, storage.StateCancelled) {
+			rec.outcome = storage.OutcomeCancelled
+		}
+		return rec
+	case stateIs(f.live.state, storage.StateSettling) && is(f.live.mine) && f.live.outcome != nil && f.live.action != nil:
+		// Marked by a transaction of its worker (E12): everybody sees the outcome already.
+		rec := &record{
+			action: storage.Action(*f.live.action), outcome: storage.Outcome(*f.live.outcome),
+			settleTime: utc(f.live.settleTime),
+		}
+		if f.live.deadReason != nil {
+			rec.deadReason = storage.DeadReason(*f.live.deadReason)
+		}
+		return rec
+	default:
+		return nil
+	}
+}
+
+// verdict says what became of a claim that does not hold. S8, S12.
+func (f *facts) verdict() (storage.ItemStatus, storage.LostCause) {
+	if f.recorded() != nil {
+		return storage.ItemSettled, 0
+	}
+	switch {
+	case f.live.state != nil:
+		return storage.ItemLost, f.liveCause()
+	case f.done.mine != nil:
+		return storage.ItemLost, storage.LostSuperseded
+	case f.gone.mine != nil:
+		switch {
+		case stateIs(f.gone.state, storage.StateCancelled):
+			return storage.ItemLost, storage.LostCancelled
+		case is(f.gone.mine):
+			// Nobody settled it, and it died with this claim on it.
+			return storage.ItemLost, storage.LostLeaseExpired
+		default:
+			return storage.ItemLost, storage.LostSuperseded
+		}
+	default:
+		return storage.ItemNotFound, 0
+	}
+}
+
+func (f *facts) liveCause() storage.LostCause {
+	switch {
+	case is(f.live.mine):
+		return storage.LostLeaseExpired
+	case !stateIs(f.live.state, storage.StatePending):
+		return storage.LostSuperseded
+	case f.own.others != nil && *f.own.others > 0:
+		// It waits, but another claim was settled meanwhile. Tokens that ended by running
+		// out are kept nowhere, so a made-up token is told the same.
+		return storage.LostSuperseded
+	default:
+		return storage.LostNotClaimed
+	}
+}

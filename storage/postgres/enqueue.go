@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// columns are the messages of an Enqueue as the arrays that the statements unnest.
+type columns struct {
+	queueID, priority, maxAttempts, wireBytes []int32
+	payload                                   [][]byte
+	contentType                               []string
+	attributes                                []*string
+	delay                                     []*int64
+	available, expire                         []*time.Time
+}
+
+func columnsOf(messages []storage.NewMessage) (columns, error) {
+	n := len(messages)
+	c := columns{
+		queueID: make([]int32, 0, n), priority: make([]int32, 0, n), maxAttempts: make([]int32, 0, n),
+		wireBytes: make([]int32, 0, n), payload: make([][]byte, 0, n), contentType: make([]string, 0, n),
+		attributes: make([]*string, 0, n), delay: make([]*int64, 0, n),
+		available: make([]*time.Time, 0, n), expire: make([]*time.Time, 0, n),
+	}
+	for i := range messages {
+		m := &messages[i]
+		if m.OrderingKey != "" {
+			return c, fmt.Errorf("postgres: enqueue: ordering key: %w", storage.ErrNotSupported)
+		}
+		var attributes *string
+		if m.Attributes != nil {
+			raw, err := json.Marshal(m.Attributes)
+			if err != nil {
+				return c, fmt.Errorf("postgres: enqueue: attributes: %w", err)
+			}
+			s := string(raw)
+			attributes = &s
+		}
+		var delay *int64
+		if m.Delay > 0 {
+			us := m.Delay.Microseconds()
+			delay = &us
+		}
+		payload := m.Payload
+		if payload == nil {
+			payload = []byte{} // nil would be a null
+		}
+		c.queueID = append(c.queueID, m.QueueID)
+		c.priority = append(c.priority, m.Priority)
+		c.maxAttempts = append(c.maxAttempts, m.MaxAttempts)
+		c.wireBytes = append(c.wireBytes, int32(min(max(m.WireBytes, int64(len(payload))), math.MaxInt32))) //nolint:gosec // Cut to the range just before.
+		c.payload = append(c.payload, payload)
+		c.contentType = append(c.contentType, m.ContentType)
+		c.attributes = append(c.attributes, attributes)
+		c.delay = append(c.delay, delay)
+		c.available = append(c.available, nullTime(m.AvailableTime))
+		c.expire = append(c.expire, nullTime(m.ExpireTime))
+	}
+	return c, nil
+}
+
+func (c columns) args() []any {
+	return []any{
+		c.queueID, c.payload, c.contentType, c.attributes, c.priority, c.delay,
+		c.available, c.maxAttempts, c.expire, c.wireBytes,
+	}
+}
+
+// inserted is a row that an insert returned.
+type inserted struct {
+	position int64
+	ready    time.Time
+	created  time.Time
+}
+
+func scanInserted(into *[]inserted) func(pgx.Rows) error {
+	return each(func() { *into = (*into)[:0] }, func(r pgx.Rows) error {
+		var row inserted
+		if err := r.Scan(&row.position, &row.ready, &row.created); err != nil {
+			return err
+		}
+		*into = append(*into, row)
+		return nil
+	})
+}
+
+// Enqueue implements storage.Store. Messages with idempotency keys go another way,
+// so that the others pay nothing for them.
+func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.EnqueueResult, error) {
+	if len(p.Messages) == 0 {
+		now, err := s.Now(ctx)
+		return storage.EnqueueResult{Now: now}, err
+	}
+	c, err := columnsOf(p.Messages)
+	if err != nil {
+		return storage.EnqueueResult{}, err
+	}
+	for i := range p.Messages {
+		if p.Messages[i].IdempotencyKey != "" {
+			return s.enqueueKeyed(ctx, p.Messages)
+		}
+	}
+	rows := make([]inserted, 0, len(p.Messages))
+	err = s.write(ctx, "enqueue", step{sql: s.sql.enqueue, args: c.args(), scan: scanInserted(&rows)})
+	if err != nil {
+		return storage.EnqueueResult{}, noQueue("enqueue", err)
+	}
+	// A database promises no order of returned rows; positions rise with the items.
+	slices.SortFunc(rows, func(a, b inserted) int { return int(a.position - b.position) })
+	out := storage.EnqueueResult{Items: make([]storage.Enqueued, len(p.Messages))}
+	if len(rows) != len(p.Messages) {
+		return out, fmt.Errorf("postgres: enqueue: %d rows for %d messages", len(rows), len(p.Messages))
+	}
+	for i, row := range rows {
+		out.Items[i] = storage.Enqueued{
+			Status:    storage.EnqueueInserted,
+			Ref:       storage.Ref{QueueID: p.Messages[i].QueueID, Position: row.position},
+			State:     storage.StatePending,
+			ReadyTime: row.ready.UTC(),
+		}
+		out.Now = row.created.UTC()
+	}
+	return out, nil
+}
+
+// noQueue names the one thing that the inserts refuse by a null: a queue that is not there.
+func noQueue(what string, err error) error {
+	if hasCode(err, codeNotNullViolation) {
+		return fmt.Errorf("postgres: %s: %w", what, storage.ErrQueueNotFound)
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// keyTries bounds how often an Enqueue starts anew because a key went away between
+// two of its statements.
+const keyTries = 3
+
+// queueKey names an idempotency key.
+type queueKey struct {
+	queueID int32
+	key     string
+}
+
+// heldKey is what a key stands for.
+type heldKey struct {
+	position int64
+	hash     []byte
+	// state of its message as everybody sees it; nil where the message is not there or is
+	// past its retention, so that the key is free (E5).
+	state *int16
+}
+
+// enqueueKeyed inserts messages of which some have idempotency keys (E1 to E6). Two
+// round trips: the keys are taken and locked, then what they say decides, then the
+// messages are inserted. Positions are drawn first, in the order of the messages,
+// though the keys are taken in their own order.
+func (s *Store) enqueueKeyed(ctx context.Context, messages []storage.NewMessage) (storage.EnqueueResult, error) {
+	for range keyTries {
+		out, again, err := s.enqueueKeyedOnce(ctx, messages)
+		if err != nil || !again {
+			return out, err
+		}
+	}
+	return storage.EnqueueResult{}, fmt.Errorf("postgres: enqueue: %w: an idempotency key keeps vanishing", storage.ErrUnavailable)
+}
+
+func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMessage) (out storage.EnqueueResult, again bool, err error) {
+	var (
+		ids       = make([]int32, len(messages))
+		keys      = make([]string, len(messages))
+		hashes    = make([][]byte, len(messages))
+		positions = make([]int64, len(messages))
+		held      map[queueKey]heldKey
+		now       time.Time
+		rows      []inserted
+		fresh     []int // messages to insert
+	)
+	for i := range messages {
+		ids[i], keys[i], hashes[i] = messages[i].QueueID, messages[i].IdempotencyKey, messages[i].ContentHash[:]
+	}
+	first := []step{
+		{sql: s.sql.enqueueKeys, args: []any{ids, keys, hashes}, scan: each(nil, func(r pgx.Rows) error {
+			var ord, position, taken int64
+			if err := r.Scan(&ord, &position, &taken); err != nil {
+				return err
+			}
+			positions[ord-1] = position
+			return nil
+		})},
+		{sql: s.sql.enqueueKeysRead, args: []any{ids, keys}, scan: each(
+			func() { held = make(map[queueKey]heldKey) },
+			func(r pgx.Rows) error {
+				var k queueKey
+				var h heldKey
+				if err := r.Scan(&k.queueID, &k.key, &h.position, &h.hash, &h.state); err != nil {
+					return err
+				}
+				held[k] = h
+				return nil
+			},
+		)},
+		{sql: s.sql.now, scan: one(func(r pgx.Rows) error { return r.Scan(&now) })},
+	}
+	var plan keyedPlan
+	err = s.transact(ctx, "enqueue", first, func() ([]step, bool) {
+		plan = planKeyed(messages, positions, held)
+		again, fresh = plan.again, plan.fresh
+		if plan.again || plan.reused || len(fresh) == 0 {
+			return nil, false
+		}
+		steps := make([]step, 0, 2)
+		if len(plan.take.ids) > 0 {
+			steps = append(steps, step{sql: s.sql.enqueueKeysTake, args: []any{
+				plan.take.ids, plan.take.keys, plan.take.positions, plan.take.hashes,
+			}})
+		}
+		insert := make([]storage.NewMessage, 0, len(fresh))
+		at := make([]int64, 0, len(fresh))
+		named := make([]string, 0, len(fresh))
+		for _, i := range fresh {
+			insert = append(insert, messages[i])
+			at = append(at, positions[i])
+			named = append(named, keys[i])
+		}
+		c, _ := columnsOf(insert) // the caller has been through it
+		return append(steps, step{sql: s.sql.enqueueKeyed, args: append(c.args(), at, named), scan: scanInserted(&rows)}), true
+	})
+	if err != nil {
+		return storage.EnqueueResult{}, false, noQueue("enqueue", err)
+	}
+	if again {
+		return storage.EnqueueResult{}, true, nil
+	}
+	out = storage.EnqueueResult{Items: plan.items, Now: now.UTC()}
+	if plan.reused {
+		return out, false, nil
+	}
+	ready := make(map[int64]time.Time, len(rows))
+	for _, row := range rows {
+		ready[row.position] = row.ready.UTC()
+		out.Now = row.created.UTC()
+	}
+	for _, i := range fresh {
+		at, ok := ready[positions[i]]
+		if !ok {
+			return out, false, fmt.Errorf("postgres: enqueue: no row for position %d", positions[i])
+		}
+		out.Items[i].ReadyTime = at
+	}
+	return out, false, nil
+}
+
+// keyedPlan is what the keys decide.
+type keyedPlan struct {
+	items  []storage.Enqueued
+	fresh  []int
+	reused bool
+	again  bool
+	take   struct {
+		ids       []int32
+		keys      []string
+		positions []int64
+		hashes    [][]byte
+	}
+}
+
+func planKeyed(messages []storage.NewMessage, positions []int64, held map[queueKey]heldKey) keyedPlan {
+	p := keyedPlan{items: make([]storage.Enqueued, len(messages))}
+	mine := make(map[queueKey]int) // the message of this call that has the key
+	for i := range messages {
+		m := &messages[i]
+		ref := storage.Ref{QueueID: m.QueueID, Position: positions[i]}
+		fresh := func() {
+			p.fresh = append(p.fresh, i)
+			p.items[i] = storage.Enqueued{Status: storage.EnqueueInserted, Ref: ref, State: storage.StatePending}
+		}
+		if m.IdempotencyKey == "" {
+			fresh()
+			continue
+		}
+		k := queueKey{queueID: m.QueueID, key: m.IdempotencyKey}
+		if first, ok := mine[k]; ok {
+			// The same key twice in one call: the first one is the message.
+			p.repeat(i, messages[first].ContentHash == m.ContentHash, p.items[first].Ref, storage.StatePending)
+			continue
+		}
+		h, ok := held[k]
+		switch {
+		case !ok:
+			// Retention removed the key between the two statements.
+			p.again = true
+		case h.position == positions[i]:
+			mine[k] = i
+			fresh()
+		case h.state == nil:
+			mine[k] = i
+			fresh()
+			p.take.ids = append(p.take.ids, m.QueueID)
+			p.take.keys = append(p.take.keys, m.IdempotencyKey)
+			p.take.positions = append(p.take.positions, positions[i])
+			p.take.hashes = append(p.take.hashes, m.ContentHash[:])
+		default:
+			p.repeat(i, bytes.Equal(h.hash, m.ContentHash[:]),
+				storage.Ref{QueueID: m.QueueID, Position: h.position}, storage.State(*h.state))
+		}
+	}
+	if p.reused {
+		// Nothing is inserted, so the items must not name messages that will never be.
+		gone := make(map[storage.Ref]bool, len(p.fresh))
+		for _, i := range p.fresh {
+			gone[p.items[i].Ref] = true
+		}
+		for i := range p.items {
+			if p.items[i].Status != storage.EnqueueKeyReused && gone[p.items[i].Ref] {
+				p.items[i] = storage.Enqueued{}
+			}
+		}
+	}
+	return p
+}
+
+func (p *keyedPlan) repeat(i int, same bool, ref storage.Ref, state storage.State) {
+	status := storage.EnqueueDuplicate
+	if !same {
+		status = storage.EnqueueKeyReused
+		p.reused = true
+	}
+	p.items[i] = storage.Enqueued{Status: status, Ref: ref, State: state}
+}

@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// The codes that mean something here; no other file knows one. The names are those
+// of the PostgreSQL manual, appendix A.
+const (
+	codeStatementCompletionUnknown = "40003"
+	codeSerializationFailure       = "40001"
+	codeDeadlockDetected           = "40P01"
+	codeUniqueViolation            = "23505"
+	codeNotNullViolation           = "23502"
+	codeCheckViolation             = "23514"
+	codeReadOnlyTransaction        = "25006"
+	codeInsufficientPrivilege      = "42501"
+	codeUndefinedTable             = "42P01"
+	codeUndefinedColumn            = "42703"
+	codeInvalidSchemaName          = "3F000"
+	codeDuplicateTable             = "42P07"
+	codeLockNotAvailable           = "55P03"
+	codeQueryCanceled              = "57014"
+	codeAdminShutdown              = "57P01"
+	codeCrashShutdown              = "57P02"
+	codeCannotConnectNow           = "57P03"
+	classConnection                = "08"
+	classResources                 = "53"
+	classAuthorization             = "28"
+)
+
+// code is the SQLSTATE of err, empty where the database did not answer with one.
+func code(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+func hasCode(err error, want string) bool { return code(err) == want }
+
+// rolledBack tells whether err proves that its transaction left nothing (D8). An error
+// that the database sent is such a proof, but for those that speak of the connection
+// or of the server going down: these can come after the commit.
+func rolledBack(err error) bool {
+	switch c := code(err); {
+	case c == "":
+		return pgconn.SafeToRetry(err)
+	case c == codeStatementCompletionUnknown, c == codeAdminShutdown, c == codeCrashShutdown,
+		c == codeCannotConnectNow, c[:2] == classConnection:
+		return false
+	default:
+		return true
+	}
+}
+
+// again tells whether the same transaction, run once more, may well pass (D2).
+func again(err error) bool {
+	c := code(err)
+	return c == codeSerializationFailure || c == codeDeadlockDetected
+}
+
+// connectError marks an error that happened before anything was sent.
+type connectError struct{ err error }
+
+func (e *connectError) Error() string { return e.err.Error() }
+func (e *connectError) Unwrap() error { return e.err }
+
+// classify puts the sentinel of package storage in front of a driver's error. write
+// says that the call may have changed something.
+func classify(what string, err error, write bool) error {
+	if err == nil {
+		return nil
+	}
+	wrap := func(sentinel error) error {
+		return fmt.Errorf("postgres: %s: %w: %w", what, sentinel, plain(err))
+	}
+	for _, known := range []error{
+		storage.ErrUnavailable, storage.ErrOutcomeUnknown, storage.ErrQueueNotFound, storage.ErrQueueExists,
+		storage.ErrQueueLimit, storage.ErrVersionMismatch, storage.ErrMessageNotFound, storage.ErrSchema,
+		storage.ErrUnsafeDurability, storage.ErrNotSupported,
+	} {
+		if errors.Is(err, known) {
+			return fmt.Errorf("postgres: %s: %w", what, err)
+		}
+	}
+	var connect *connectError
+	if errors.As(err, &connect) {
+		return wrap(storage.ErrUnavailable)
+	}
+	c := code(err)
+	if c == "" || !rolledBack(err) {
+		// The connection broke or the caller left. What was only read is simply not there.
+		if write && !rolledBack(err) {
+			return wrap(storage.ErrOutcomeUnknown)
+		}
+		return wrap(storage.ErrUnavailable)
+	}
+	switch c {
+	case codeSerializationFailure, codeDeadlockDetected, codeLockNotAvailable, codeQueryCanceled,
+		codeReadOnlyTransaction:
+		return wrap(storage.ErrUnavailable)
+	case codeUndefinedTable, codeUndefinedColumn, codeInvalidSchemaName:
+		return wrap(storage.ErrSchema)
+	}
+	switch c[:2] {
+	case classResources, classAuthorization:
+		return wrap(storage.ErrUnavailable)
+	}
+	return fmt.Errorf("postgres: %s: %w", what, plain(err))
+}
+
+// plain drops what a log should not hold: the text of a driver's connect error names
+// user and database, the detail of a database's error can hold values of a row.
+func plain(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return context.DeadlineExceeded
+	}
+	if errors.Is(err, context.Canceled) {
+		return context.Canceled
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return &databaseError{pg: pg}
+	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		return errors.New("connection not made")
+	}
+	return err
+}
+
+// databaseError shows code and message of an error of the database, nothing else.
+type databaseError struct{ pg *pgconn.PgError }
+
+func (e *databaseError) Error() string {
+	return fmt.Sprintf("%s (SQLSTATE %s)", e.pg.Message, e.pg.Code)
+}
+func (e *databaseError) Unwrap() error { return e.pg }

@@ -1,0 +1,113 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// partitionsAheadServe is how many hours of partitions a running server keeps ready.
+	partitionsAheadServe = 3
+	maintainBatch        = 500
+	maintainBatches      = 20
+)
+
+// partitioned tables, by hour.
+func partitioned() []string { return []string{"completed", "settlement"} }
+
+// Maintain implements storage.Store: rows of old claim calls, partitions ahead.
+func (s *Store) Maintain(ctx context.Context) error {
+	for range maintainBatches {
+		var gone int64
+		err := s.write(ctx, "maintain", step{sql: s.sql.maintainCalls, args: []any{int64(maintainBatch)}, scan: func(rows pgx.Rows) error {
+			rows.Close()
+			gone = rows.CommandTag().RowsAffected()
+			return rows.Err()
+		}})
+		if err != nil {
+			return err
+		}
+		if gone < maintainBatch {
+			break
+		}
+	}
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return classify("maintain", err, false)
+	}
+	defer conn.Release()
+	return classify("maintain: partitions", makePartitions(ctx, conn.Conn(), partitionsAheadServe, s.log), true)
+}
+
+// makePartitions makes the partitions of the coming hours that are missing. A role that
+// may not make tables is no error: the rows go to the default partition then, until
+// somebody runs migrate.
+func makePartitions(ctx context.Context, conn *pgx.Conn, ahead int32, log *slog.Logger) error {
+	raw, err := queryFiles.ReadFile("queries/partitions.sql")
+	if err != nil {
+		return err
+	}
+	list := bare(string(raw))
+	for _, table := range partitioned() {
+		rows, err := conn.Query(ctx, list, ahead, table)
+		if err != nil {
+			return err
+		}
+		type partition struct {
+			from, to time.Time
+			name     string
+		}
+		missing, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (p partition, err error) {
+			return p, r.Scan(&p.from, &p.to, &p.name)
+		})
+		if err != nil {
+			return err
+		}
+		for _, p := range missing {
+			err := makePartition(ctx, conn, table, p.name, p.from, p.to)
+			switch code(err) {
+			case codeInsufficientPrivilege:
+				log.DebugContext(ctx, "no right to make partitions", "table", table)
+				return nil
+			case codeLockNotAvailable, codeDuplicateTable, codeCheckViolation, codeDeadlockDetected:
+				// Busy, made by another server meanwhile, or rows of that hour lie in the default
+				// partition already: they can stay there.
+				log.DebugContext(ctx, "partition not made", "partition", p.name, "code", code(err))
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// makePartition makes a table and attaches it, in one transaction. Attaching locks
+// only the (small) default partition for more than an instant; CREATE TABLE ...
+// PARTITION OF would keep all writers out.
+func makePartition(ctx context.Context, conn *pgx.Conn, table, name string, from, to time.Time) error {
+	full := pgx.Identifier{"queuebox", name}.Sanitize()
+	parent := pgx.Identifier{"queuebox", table}.Sanitize()
+	const stamp = "2006-01-02 15:04:05+00"
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	for _, sql := range []string{
+		"SET LOCAL lock_timeout = '100ms'",
+		fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING ALL)", full, parent),
+		fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')",
+			parent, full, from.UTC().Format(stamp), to.UTC().Format(stamp)),
+	} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return tx.Commit(ctx)
+}

@@ -1,0 +1,237 @@
+-- The layout of QueueBox on PostgreSQL; docs/adr/0002-postgres-layout.md has the reasons.
+-- Everything lies in the schema queuebox, which Migrate makes first, since the table
+-- of versions lies there too.
+
+-- +goose Up
+
+-- Settings of queues. Durations are microseconds, the tick of the clock.
+CREATE TABLE queuebox.queue (
+    queue_id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name                    text COLLATE "C" NOT NULL,
+    version                 bigint NOT NULL DEFAULT 1,
+    create_time             timestamptz NOT NULL,
+    paused                  boolean NOT NULL,
+    default_lease_us        bigint NOT NULL,
+    min_lease_us            bigint NOT NULL,
+    max_lease_us            bigint NOT NULL,
+    max_attempts            integer NOT NULL,
+    retry_min_us            bigint NOT NULL,
+    retry_max_us            bigint NOT NULL,
+    retry_multiplier        double precision NOT NULL,
+    retry_jitter            double precision NOT NULL,
+    max_in_flight           integer NOT NULL,
+    max_claims_per_second   double precision NOT NULL,
+    ordering_mode           smallint NOT NULL,
+    completed_retention_us  bigint NOT NULL,
+    dead_retention_us       bigint NOT NULL,
+    max_messages            bigint NOT NULL,
+    CONSTRAINT queue_name_key UNIQUE (name)
+);
+
+-- One sequence for all queues: positions rise, gaps mean nothing.
+CREATE SEQUENCE queuebox.message_position AS bigint;
+
+-- One row for each live ordering key; its row lock is the lock of the key.
+CREATE TABLE queuebox.ordering_key (
+    key_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue_id  integer NOT NULL,
+    name      text COLLATE "C" NOT NULL,
+    blocked   boolean NOT NULL DEFAULT false,
+    CONSTRAINT ordering_key_name_key UNIQUE (queue_id, name)
+);
+
+-- The hot table: live messages only. What a claim, a renewal or a mark writes (state,
+-- token, the lease, attempt, worker, the mark) stands in no index and no predicate, so
+-- that they stay HOT in the free half of the page.
+-- state: 0 pending, 1 processing, 3 settling. place: 0 ready, 1 delayed, 2 parked
+-- behind the head of its key.
+CREATE TABLE queuebox.message (
+    queue_id          integer NOT NULL,
+    position          bigint NOT NULL,
+    ready_time        timestamptz NOT NULL,
+    create_time       timestamptz NOT NULL,
+    lease_end         timestamptz,
+    claim_time        timestamptz,
+    expire_time       timestamptz,
+    key_id            bigint,
+    token             uuid,
+    lease_ms          integer,
+    priority          integer NOT NULL,
+    attempt           integer NOT NULL DEFAULT 0,
+    max_attempts      integer NOT NULL,
+    payload_bytes     integer NOT NULL,
+    wire_bytes        integer NOT NULL,
+    place             smallint NOT NULL,
+    state             smallint NOT NULL DEFAULT 0,
+    cancel_requested  boolean NOT NULL DEFAULT false,
+    -- The mark: what a transaction of the worker has decided (E12).
+    outcome           smallint,
+    mark_action       smallint,
+    mark_dead_reason  smallint,
+    settle_time       timestamptz,
+    mark_delay_us     bigint,
+    mark_error        text,
+    mark_reason_code  text,
+    mark_result       bytea,
+    worker_id         text,
+    last_error        text,
+    reason_code       text,
+    content_type      text NOT NULL,
+    idempotency_key   text COLLATE "C",
+    attributes        jsonb,
+    payload           bytea NOT NULL,
+    CONSTRAINT message_pkey PRIMARY KEY (queue_id, position)
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.01,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.1,
+    autovacuum_analyze_scale_factor = 0.2,
+    autovacuum_analyze_threshold = 20000,
+    autovacuum_vacuum_cost_delay = 0,
+    toast.autovacuum_vacuum_scale_factor = 0.02,
+    toast.autovacuum_vacuum_cost_delay = 0
+);
+-- The claim walks this one, in its order.
+CREATE INDEX message_ready ON queuebox.message (queue_id, priority DESC, ready_time, position) WHERE place = 0;
+-- Delayed messages wait here, where no claim walks over them.
+CREATE INDEX message_delayed ON queuebox.message (queue_id, ready_time, position) WHERE place = 1;
+-- The messages of a key in their order.
+CREATE INDEX message_key ON queuebox.message (key_id, position) WHERE key_id IS NOT NULL;
+
+-- Completed messages, by hour of their finish. The token makes a row the settlement
+-- history of its completion too.
+CREATE TABLE queuebox.completed (
+    queue_id         integer NOT NULL,
+    position         bigint NOT NULL,
+    finish_time      timestamptz NOT NULL,
+    create_time      timestamptz NOT NULL,
+    ready_time       timestamptz NOT NULL,
+    expire_time      timestamptz,
+    token            uuid NOT NULL,
+    priority         integer NOT NULL,
+    attempt          integer NOT NULL,
+    max_attempts     integer NOT NULL,
+    payload_bytes    integer NOT NULL,
+    worker_id        text,
+    last_error       text,
+    reason_code      text,
+    content_type     text NOT NULL,
+    ordering_key     text COLLATE "C",
+    idempotency_key  text COLLATE "C",
+    attributes       jsonb,
+    result           bytea,
+    payload          bytea NOT NULL
+) PARTITION BY RANGE (finish_time);
+CREATE INDEX completed_position ON queuebox.completed (queue_id, position);
+CREATE TABLE queuebox.completed_default PARTITION OF queuebox.completed DEFAULT;
+
+-- Dead and cancelled messages. action is 0 where no settlement ended the message.
+CREATE TABLE queuebox.dead (
+    queue_id         integer NOT NULL,
+    position         bigint NOT NULL,
+    finish_time      timestamptz NOT NULL,
+    create_time      timestamptz NOT NULL,
+    ready_time       timestamptz NOT NULL,
+    expire_time      timestamptz,
+    token            uuid,
+    priority         integer NOT NULL,
+    attempt          integer NOT NULL,
+    max_attempts     integer NOT NULL,
+    payload_bytes    integer NOT NULL,
+    wire_bytes       integer NOT NULL,
+    state            smallint NOT NULL,
+    action           smallint NOT NULL,
+    dead_reason      smallint NOT NULL,
+    worker_id        text,
+    last_error       text,
+    reason_code      text,
+    content_type     text NOT NULL,
+    ordering_key     text COLLATE "C",
+    idempotency_key  text COLLATE "C",
+    attributes       jsonb,
+    payload          bytea NOT NULL,
+    CONSTRAINT dead_pkey PRIMARY KEY (queue_id, position)
+);
+-- Retention takes the oldest of a queue and state first.
+CREATE INDEX dead_finish ON queuebox.dead (queue_id, state, finish_time);
+
+-- The settlement history of everything but completions, by hour.
+CREATE TABLE queuebox.settlement (
+    queue_id        integer NOT NULL,
+    position        bigint NOT NULL,
+    token           uuid NOT NULL,
+    settle_time     timestamptz NOT NULL,
+    available_time  timestamptz,
+    action          smallint NOT NULL,
+    outcome         smallint NOT NULL,
+    dead_reason     smallint NOT NULL
+) PARTITION BY RANGE (settle_time);
+CREATE INDEX settlement_position ON queuebox.settlement (queue_id, position);
+CREATE TABLE queuebox.settlement_default PARTITION OF queuebox.settlement DEFAULT;
+
+-- Idempotency keys of messages that have one.
+CREATE TABLE queuebox.idempotency_key (
+    queue_id      integer NOT NULL,
+    key           text COLLATE "C" NOT NULL,
+    position      bigint NOT NULL,
+    create_time   timestamptz NOT NULL,
+    content_hash  bytea NOT NULL,
+    CONSTRAINT idempotency_key_pkey PRIMARY KEY (queue_id, key)
+);
+
+-- One row for each claim call that has an id and got messages (C14).
+CREATE TABLE queuebox.claim_call (
+    queue_id    integer NOT NULL,
+    claim_id    uuid NOT NULL,
+    claim_time  timestamptz NOT NULL,
+    replayed    boolean NOT NULL DEFAULT false,
+    worker_id   text NOT NULL,
+    positions   bigint[] NOT NULL,
+    tokens      uuid[] NOT NULL,
+    CONSTRAINT claim_call_pkey PRIMARY KEY (queue_id, claim_id)
+) WITH (
+    fillfactor = 80,
+    autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0
+);
+-- Maintain takes the oldest first.
+CREATE INDEX claim_call_time ON queuebox.claim_call (claim_time);
+
+-- What a foreign transaction enqueues (E12); the server places it after the commit.
+-- The transaction id bounds the scan: below the oldest running one nothing appears any
+-- more, so dead rows there are never walked over.
+CREATE TABLE queuebox.incoming (
+    xid              xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    seq              bigint GENERATED ALWAYS AS IDENTITY,
+    queue_id         integer NOT NULL,
+    priority         integer NOT NULL DEFAULT 0,
+    max_attempts     integer NOT NULL DEFAULT 0,
+    delay_us         bigint,
+    available_time   timestamptz,
+    expire_time      timestamptz,
+    create_time      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    content_type     text NOT NULL DEFAULT '',
+    ordering_key     text COLLATE "C",
+    idempotency_key  text COLLATE "C",
+    content_hash     bytea,
+    wire_bytes       integer NOT NULL,
+    attributes       jsonb,
+    payload          bytea NOT NULL
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX incoming_order ON queuebox.incoming (xid, seq);
+
+-- Which messages foreign transactions have marked (E12).
+CREATE TABLE queuebox.marked (
+    xid       xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    seq       bigint GENERATED ALWAYS AS IDENTITY,
+    queue_id  integer NOT NULL,
+    position  bigint NOT NULL
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX marked_order ON queuebox.marked (xid, seq);

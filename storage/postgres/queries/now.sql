@@ -1,0 +1,2 @@
+-- Reads the clock of the database.
+SELECT clock_timestamp()

@@ -1,0 +1,139 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// Renew implements storage.Store, in the same three steps as Settle.
+func (s *Store) Renew(ctx context.Context, p storage.RenewParams) (storage.RenewResult, error) {
+	out := storage.RenewResult{Items: make([]storage.Renewed, len(p.Items))}
+	all := make([]int, len(p.Items))
+	for i := range p.Items {
+		all[i] = i
+	}
+	if len(all) == 0 {
+		now, err := s.Now(ctx)
+		out.Now = now
+		return out, err
+	}
+	left, err := s.renewOnce(ctx, s.sql.renew, p.Items, all, &out)
+	if err != nil || len(left) == 0 {
+		return out, err
+	}
+	held, err := s.renewDiagnose(ctx, p.Items, left, &out)
+	if err != nil || len(held) == 0 {
+		return out, err
+	}
+	var lock sync.Mutex
+	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
+		single := storage.RenewResult{Items: make([]storage.Renewed, len(p.Items))}
+		_, err := s.renewOnce(ctx, s.sql.renewWait, p.Items, []int{i}, &single)
+		if err != nil {
+			return err
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		out.Items[i] = single.Items[i]
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
+	left = left[:0]
+	for _, i := range held {
+		if out.Items[i].Status == 0 {
+			left = append(left, i)
+		}
+	}
+	if len(left) == 0 {
+		return out, nil
+	}
+	held, err = s.renewDiagnose(ctx, p.Items, left, &out)
+	for _, i := range held {
+		out.Items[i] = storage.Renewed{Status: storage.ItemUnknown}
+	}
+	return out, err
+}
+
+// renewOnce runs a renew statement for some items and returns those not renewed.
+func (s *Store) renewOnce(ctx context.Context, sql string, items []storage.Renewal, some []int, out *storage.RenewResult) (left []int, err error) {
+	n := len(some)
+	var (
+		ids       = make([]int32, n)
+		positions = make([]int64, n)
+		tokens    = make([][16]byte, n)
+		leases    = make([]int64, n)
+		most      = make([]int64, n)
+		applied   = make([]bool, n)
+	)
+	for k, i := range some {
+		it := &items[i]
+		ids[k], positions[k], tokens[k] = it.Ref.QueueID, it.Ref.Position, it.Token
+		leases[k], most[k] = it.Lease.Microseconds(), it.MaxLease.Microseconds()
+	}
+	err = s.write(ctx, "renew", step{
+		sql: sql, args: []any{ids, positions, tokens, leases, most},
+		scan: each(func() { clear(applied) }, func(r pgx.Rows) error {
+			var (
+				ord    *int64
+				end    *time.Time
+				cancel *bool
+			)
+			if err := r.Scan(&out.Now, &ord, &end, &cancel); err != nil {
+				return err
+			}
+			if ord == nil {
+				return nil
+			}
+			applied[*ord-1] = true
+			out.Items[some[*ord-1]] = storage.Renewed{
+				Status: storage.ItemApplied, LeaseEnd: utc(end), CancelRequested: is(cancel),
+			}
+			return nil
+		}),
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Now = out.Now.UTC()
+	for k, i := range some {
+		if !applied[k] {
+			left = append(left, i)
+		}
+	}
+	return left, nil
+}
+
+// renewDiagnose answers items that were not renewed, and returns those of which the
+// claim seems to hold.
+func (s *Store) renewDiagnose(ctx context.Context, items []storage.Renewal, some []int, out *storage.RenewResult) (held []int, err error) {
+	claims := make([]storage.HeldClaim, len(some))
+	for k, i := range some {
+		claims[k] = storage.HeldClaim{Ref: items[i].Ref, Token: items[i].Token}
+	}
+	facts, now, err := s.diagnose(ctx, "renew", claims)
+	if err != nil {
+		return nil, err
+	}
+	out.Now = now
+	for k, i := range some {
+		f := facts[k]
+		if f.held() {
+			held = append(held, i)
+			continue
+		}
+		item := storage.Renewed{}
+		item.Status, item.Cause = f.verdict()
+		if rec := f.recorded(); rec != nil {
+			item.Outcome = rec.outcome
+		}
+		out.Items[i] = item
+	}
+	return held, nil
+}

@@ -1,0 +1,199 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// Settle implements storage.Store: one statement for all items. Only items that it did
+// not return cost more: one look for all of them, and the slow lane for those whose row
+// was locked.
+func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.SettleResult, error) {
+	out := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
+	all := make([]int, len(p.Items))
+	for i := range p.Items {
+		all[i] = i
+	}
+	if len(all) == 0 {
+		now, err := s.Now(ctx)
+		out.Now = now
+		return out, err
+	}
+	left, err := s.settleOnce(ctx, s.sql.settle, p.Items, all, &out)
+	if err != nil || len(left) == 0 {
+		return out, err
+	}
+	held, err := s.settleDiagnose(ctx, p.Items, left, &out)
+	if err != nil || len(held) == 0 {
+		return out, err
+	}
+	var lock sync.Mutex
+	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
+		single := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
+		_, err := s.settleOnce(ctx, s.sql.settleWait, p.Items, []int{i}, &single)
+		if err != nil {
+			return err
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		out.Items[i] = single.Items[i]
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
+	left = left[:0]
+	for _, i := range held {
+		if out.Items[i].Status == 0 {
+			left = append(left, i)
+		}
+	}
+	if len(left) == 0 {
+		return out, nil
+	}
+	held, err = s.settleDiagnose(ctx, p.Items, left, &out)
+	for _, i := range held {
+		out.Items[i] = storage.Settled{Status: storage.ItemUnknown}
+	}
+	return out, err
+}
+
+// settleOnce runs a settle statement for some items and returns those that it did not
+// apply.
+func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Settlement, some []int, out *storage.SettleResult) (left []int, err error) {
+	n := len(some)
+	var (
+		ids       = make([]int32, n)
+		positions = make([]int64, n)
+		tokens    = make([][16]byte, n)
+		actions   = make([]int16, n)
+		delays    = make([]*int64, n)
+		errs      = make([]*string, n)
+		reasons   = make([]*string, n)
+		results   = make([][]byte, n)
+	)
+	for k, i := range some {
+		it := &items[i]
+		ids[k], positions[k], tokens[k], actions[k] = it.Ref.QueueID, it.Ref.Position, it.Token, int16(it.Action)
+		if it.Action == storage.ActionRelease || (it.Action == storage.ActionRetry && it.HasDelay) {
+			us := max(it.Delay, 0).Microseconds()
+			delays[k] = &us
+		}
+		errs[k], reasons[k], results[k] = nullText(it.Error), nullText(it.ReasonCode), it.Result
+	}
+	applied := make([]bool, n)
+	err = s.write(ctx, "settle", step{
+		sql: sql, args: []any{ids, positions, tokens, actions, delays, errs, reasons, results},
+		scan: each(func() { clear(applied) }, func(r pgx.Rows) error {
+			var (
+				ord                *int64
+				outcome, reason    *int32
+				settled, available *time.Time
+			)
+			if err := r.Scan(&out.Now, &ord, &outcome, &reason, &settled, &available); err != nil {
+				return err
+			}
+			if ord == nil {
+				return nil
+			}
+			applied[*ord-1] = true
+			out.Items[some[*ord-1]] = storage.Settled{
+				Status:        storage.ItemApplied,
+				Outcome:       storage.Outcome(*outcome),   //nolint:gosec // One of five.
+				DeadReason:    storage.DeadReason(*reason), //nolint:gosec // One of six.
+				SettleTime:    utc(settled),
+				AvailableTime: utc(available),
+			}
+			return nil
+		}),
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Now = out.Now.UTC()
+	for k, i := range some {
+		if !applied[k] {
+			left = append(left, i)
+		}
+	}
+	return left, nil
+}
+
+// settleDiagnose answers items that were not applied, and returns those of which the
+// claim seems to hold: their row was locked by somebody else.
+func (s *Store) settleDiagnose(ctx context.Context, items []storage.Settlement, some []int, out *storage.SettleResult) (held []int, err error) {
+	claims := make([]storage.HeldClaim, len(some))
+	for k, i := range some {
+		claims[k] = storage.HeldClaim{Ref: items[i].Ref, Token: items[i].Token}
+	}
+	facts, now, err := s.diagnose(ctx, "settle", claims)
+	if err != nil {
+		return nil, err
+	}
+	out.Now = now
+	for k, i := range some {
+		f := facts[k]
+		if f.held() {
+			held = append(held, i)
+			continue
+		}
+		status, cause := f.verdict()
+		item := storage.Settled{Status: status, Cause: cause}
+		if rec := f.recorded(); status == storage.ItemSettled && rec != nil {
+			item.Outcome = rec.outcome
+			if rec.action == items[i].Action {
+				item.Status = storage.ItemAlreadySettled
+				item.DeadReason, item.SettleTime, item.AvailableTime = rec.deadReason, rec.settleTime, rec.availableTime
+			}
+		}
+		out.Items[i] = item
+	}
+	return held, nil
+}
+
+func nullText(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// slowLane runs one statement an item for rows that somebody else holds, a few at a
+// time, and for no longer than lockWait in all. An item whose wait was in vain is no
+// error: it stays unanswered, and the caller looks again.
+func (s *Store) slowLane(ctx context.Context, items []int, f func(context.Context, int) error) error {
+	ctx, cancel := context.WithTimeout(ctx, lockWait+lockWait/2)
+	defer cancel()
+	var (
+		wg    sync.WaitGroup
+		lock  sync.Mutex
+		first error
+	)
+	for _, i := range items {
+		select {
+		case s.slow <- struct{}{}:
+		case <-ctx.Done():
+			wg.Wait()
+			return first
+		}
+		wg.Go(func() {
+			defer func() { <-s.slow }()
+			err := f(ctx, i)
+			if err == nil || hasCode(err, codeLockNotAvailable) || hasCode(err, codeQueryCanceled) {
+				return
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			if first == nil {
+				first = err
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}

@@ -1,0 +1,86 @@
+package postgres
+
+import (
+	"embed"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+//go:embed queries/*.sql
+var queryFiles embed.FS
+
+// statements holds the text of every statement, one field a file of queries/.
+type statements struct {
+	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall           string
+	renew, renewWait, settle, settleWait, diagnose                                  string
+	enqueue, enqueueKeys, enqueueKeysRead, enqueueKeysTake, enqueueKeyed            string
+	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate          string
+	queuePause, queueStats, messageGet, messageList, notify, now, ready, durability string
+	maintainCalls, partitions                                                       string
+}
+
+// skipLocked is what a statement says to pass over rows that somebody else holds.
+const skipLocked = " SKIP LOCKED"
+
+var clockCall = regexp.MustCompile(`\b(clock_timestamp|statement_timestamp)\(\)`)
+
+var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
+
+// loadStatements reads the files. testClock, where set, is the schema whose functions
+// stand in for the clock of the database.
+func loadStatements(testClock string) (statements, error) {
+	if testClock != "" && !identifier.MatchString(testClock) {
+		return statements{}, fmt.Errorf("postgres: test clock %q is no plain name", testClock)
+	}
+	var s statements
+	for name, text := range map[string]*string{
+		"claim": &s.claim, "claim_calls": &s.claimCalls, "claim_replay": &s.claimReplay,
+		"claim_replayed": &s.claimReplayed, "give_back": &s.giveBack, "give_back_call": &s.giveBackCall,
+		"renew": &s.renew, "settle": &s.settle, "diagnose": &s.diagnose,
+		"enqueue": &s.enqueue, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_read": &s.enqueueKeysRead,
+		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
+		"queue_lock": &s.queueLock, "queue_create": &s.queueCreate, "queue_get": &s.queueGet,
+		"queue_get_by_id": &s.queueGetByID, "queue_list": &s.queueList, "queue_update": &s.queueUpdate,
+		"queue_pause": &s.queuePause, "queue_stats": &s.queueStats,
+		"message_get": &s.messageGet, "message_list": &s.messageList,
+		"notify": &s.notify, "now": &s.now, "ready": &s.ready, "durability": &s.durability,
+		"maintain_calls": &s.maintainCalls, "partitions": &s.partitions,
+	} {
+		raw, err := queryFiles.ReadFile("queries/" + name + ".sql")
+		if err != nil {
+			return statements{}, fmt.Errorf("postgres: statement %s: %w", name, err)
+		}
+		*text = bare(string(raw))
+		if testClock != "" {
+			*text = clockCall.ReplaceAllString(*text, testClock+".$1()")
+		}
+	}
+	// The slow lane runs the same text, but waits for the row: the conditions of the
+	// fence are then the same by construction.
+	var err error
+	if s.renewWait, err = waiting("renew", s.renew); err != nil {
+		return statements{}, err
+	}
+	s.settleWait, err = waiting("settle", s.settle)
+	return s, err
+}
+
+// waiting turns a statement that skips held rows into one that waits for them.
+func waiting(name, text string) (string, error) {
+	if strings.Count(text, skipLocked) != 1 {
+		return "", fmt.Errorf("postgres: statement %s: want%s exactly once", name, skipLocked)
+	}
+	return strings.Replace(text, skipLocked, "", 1), nil
+}
+
+// bare drops the lines that are comments: they are for readers of the file.
+func bare(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
+			b.WriteString(line)
+		}
+	}
+	return strings.TrimSuffix(strings.TrimSpace(b.String()), ";")
+}
