@@ -1,0 +1,452 @@
+// Package dispatch lets claims wait. It holds, per queue, the calls that wait in the
+// order of their arrival, and one poller that runs only while somebody waits: it makes
+// one storage claim for the sum of their wishes and deals the rows out in order.
+//
+// A poller looks when a call arrives, when somebody says that a message may be there
+// (Wake, a notification of the database), when a delay or a lease that this server
+// knows of ends, and, since any of these may be lost, once a second.
+//
+// Nothing here outlives the process, and nothing here matters to the contract but the
+// waiting: the storage alone decides who gets a message.
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// Errors of Claim beside those of the storage.
+var (
+	// ErrTooManyWaiters says that Config.MaxWaiters calls wait already.
+	ErrTooManyWaiters = errors.New("dispatch: too many waiting claims")
+	// ErrClaimIDReused says that another worker used the claim id (C14).
+	ErrClaimIDReused = errors.New("dispatch: claim id of another worker")
+)
+
+// MinDeadline is how much time a caller must have left for a claim to start: rows that
+// are claimed for a caller whose deadline passes meanwhile must be given back (C15).
+const MinDeadline = 250 * time.Millisecond
+
+const (
+	// maxRows bounds one statement, in messages and in calls.
+	maxRows = 1000
+	// minSpin and maxSpin bound the pause before a row that was ready but could not be
+	// had (somebody else has locked it) is tried again (C3).
+	minSpin = 50 * time.Millisecond
+	maxSpin = time.Second
+	// minPoll is the shortest pause between polls of a busy queue on an engine that has
+	// no notifications.
+	minPoll = 50 * time.Millisecond
+	// notifyEvery is the shortest pause between two notifications sent.
+	notifyEvery = 5 * time.Millisecond
+)
+
+// Store is what dispatch needs of a storage.Store.
+type Store interface {
+	Capabilities() storage.Capabilities
+	Claim(ctx context.Context, p storage.ClaimParams) (storage.ClaimResult, error)
+	GiveBack(ctx context.Context, p storage.GiveBackParams) (storage.GiveBackResult, error)
+	Notify(ctx context.Context, queueIDs []int32) error
+	Listen(ctx context.Context, wake func(queueID int32), up func(bool)) error
+}
+
+// Config of a Dispatcher. All fields but MaxWireBytes are needed.
+type Config struct {
+	Store Store
+	// Resolve finds a queue by name; false where there is none.
+	Resolve func(ctx context.Context, name string) (storage.Queue, bool, error)
+	Logger  *slog.Logger
+	Metrics Metrics
+	// PollInterval is the longest pause between two looks while somebody waits.
+	PollInterval time.Duration
+	// MaxWait cuts the wait of a call.
+	MaxWait time.Duration
+	// MaxWaiters bounds the calls that wait at a time, over all queues.
+	MaxWaiters int
+	// StatementTimeout is the deadline of a storage call. It is not the caller's: a
+	// caller that leaves cancels nobody else.
+	StatementTimeout time.Duration
+	// MaxWireBytes bounds the answer of a statement (C13).
+	MaxWireBytes int64
+	// Now is the local clock. It measures pauses and is never compared with a column.
+	Now func() time.Time
+	// Jitter returns a number in [0, 1).
+	Jitter func() float64
+}
+
+// Metrics is told what happens.
+type Metrics interface {
+	// Statement counts a storage claim by the cause that started it.
+	Statement(cause Cause)
+	// GaveBack counts claims returned for callers that went away.
+	GaveBack(n int, err error)
+	// NotifySent and NotifyReceived count notifications.
+	NotifySent(err error)
+	NotifyReceived()
+	// ListenUp tells whether the notification connection stands.
+	ListenUp(up bool)
+}
+
+// Cause says why a poller looked.
+type Cause string
+
+// The causes.
+const (
+	CauseCall  Cause = "call"
+	CauseWake  Cause = "wake"
+	CauseTimer Cause = "timer"
+	CauseMore  Cause = "more"
+	CausePoll  Cause = "poll"
+)
+
+// Causes lists them all.
+func Causes() []Cause { return []Cause{CauseCall, CauseWake, CauseTimer, CauseMore, CausePoll} }
+
+// Request is one call of Claim.
+type Request struct {
+	Name string
+	// Queue of that name as the caller knows it; ID 0 where there is none yet.
+	Queue storage.Queue
+	// LeaseFor finds the lease of the call for the queue, which may appear while the
+	// call waits.
+	LeaseFor        func(q storage.Queue) (time.Duration, error)
+	Max             int
+	WorkerID        string
+	ClaimID         storage.ClaimID
+	MaxPayloadBytes int64
+	// Wait is the longest wait for the first message; 0 looks once.
+	Wait time.Duration
+}
+
+// Empty says why an answer holds no messages, as far as dispatch knows.
+type Empty int
+
+// The reasons.
+const (
+	NotEmpty Empty = iota
+	NoneReady
+	QueueUnknown
+	Draining
+	DeadlineTooShort
+)
+
+// Answer is what a call got.
+type Answer struct {
+	Messages []storage.Claimed
+	Replayed bool
+	Empty    Empty
+	// Now is the database clock of the statement, zero where there was none.
+	Now time.Time
+	// Sent is the local time just before the statement.
+	Sent time.Time
+
+	queueID int32
+	claimID storage.ClaimID
+}
+
+// Dispatcher is one for a server. Make it with New, start it with Run.
+type Dispatcher struct {
+	cfg   Config
+	store Store
+	log   *slog.Logger
+
+	// base is the context of all statements; it ends with Close, not with Drain.
+	base   context.Context //nolint:containedctx // statements run under the dispatcher's life, not a caller's
+	cancel context.CancelFunc
+	work   sync.WaitGroup // pollers and give-backs
+
+	waiters atomic.Int64
+	// notifies is constant: the engine can tell other servers.
+	notifies bool
+
+	// draining is set under mu, so that nobody enters once it is; it is read anywhere.
+	draining atomic.Bool
+
+	mu     sync.Mutex
+	closed bool
+	byName map[string]*queue
+	byID   map[int32]*queue
+
+	notifyMu sync.Mutex
+	pending  map[int32]struct{}
+	notify   chan struct{}
+}
+
+// New makes a Dispatcher.
+func New(cfg Config) *Dispatcher {
+	base, cancel := context.WithCancel(context.Background())
+	return &Dispatcher{
+		cfg: cfg, store: cfg.Store, log: cfg.Logger,
+		base: base, cancel: cancel,
+		notifies: cfg.Store.Capabilities().Notifications,
+		byName:   map[string]*queue{},
+		byID:     map[int32]*queue{},
+		pending:  map[int32]struct{}{},
+		notify:   make(chan struct{}, 1),
+	}
+}
+
+// Claim waits for messages as the request says. An error of the storage is returned
+// as it is; the error of ctx where the caller went away, and then nothing is kept.
+func (d *Dispatcher) Claim(ctx context.Context, req Request) (Answer, error) {
+	now := d.cfg.Now()
+	until := now.Add(min(req.Wait, d.cfg.MaxWait))
+	deadline, hasDeadline := ctx.Deadline()
+	if hasDeadline {
+		last := deadline.Add(-MinDeadline)
+		if last.Before(now) {
+			return Answer{Empty: DeadlineTooShort}, nil
+		}
+		if last.Before(until) {
+			until = last
+		}
+	}
+	w := &waiter{req: req, until: until, answer: make(chan reply, 1)}
+	if hasDeadline {
+		w.deadline = deadline
+	}
+	q, entered, err := d.enter(w, until.After(now))
+	if err != nil {
+		return Answer{}, err
+	}
+	if !entered {
+		return Answer{Empty: Draining}, nil
+	}
+	defer d.waiters.Add(-1)
+
+	timer := time.NewTimer(until.Sub(now))
+	defer timer.Stop()
+	for {
+		select {
+		case r := <-w.answer:
+			if ctx.Err() != nil {
+				d.GiveBack(r.answer)
+				return Answer{}, context.Cause(ctx)
+			}
+			return r.answer, r.err
+		case <-timer.C:
+			q.expire(w)
+		case <-ctx.Done():
+			if r, ok := q.leave(w); ok {
+				d.GiveBack(r.answer)
+			}
+			return Answer{}, context.Cause(ctx)
+		}
+	}
+}
+
+// enter registers the waiter, before anybody looks for it (W1). It returns false while
+// draining.
+func (d *Dispatcher) enter(w *waiter, waits bool) (*queue, bool, error) {
+	if int(d.waiters.Add(1)) > d.cfg.MaxWaiters {
+		d.waiters.Add(-1)
+		return nil, false, ErrTooManyWaiters
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.draining.Load() || d.closed {
+		d.waiters.Add(-1)
+		return nil, false, nil
+	}
+	q := d.byName[w.req.Name]
+	if q == nil {
+		q = newQueue(d, w.req.Name)
+		d.byName[w.req.Name] = q
+	}
+	if id := w.req.Queue.ID; id != 0 {
+		d.byID[id] = q
+	}
+	q.register(w, waits)
+	return q, true, nil
+}
+
+// retire forgets a queue for which nothing is known and nobody waits.
+func (d *Dispatcher) retire(q *queue) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running || q.leases.len() > 0 || d.byName[q.name] != q {
+		return
+	}
+	delete(d.byName, q.name)
+	if d.byID[q.info.ID] == q {
+		delete(d.byID, q.info.ID)
+	}
+}
+
+// queue finds a queue by id; nil where nobody waited for it.
+func (d *Dispatcher) queue(id int32) *queue {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.byID[id]
+}
+
+// Wake says that messages of a queue may have become claimable, on this server or on
+// another.
+func (d *Dispatcher) Wake(queueID int32) {
+	if q := d.queue(queueID); q != nil {
+		q.wake(CauseWake)
+	}
+}
+
+// WakeName is Wake for a queue that may have been unknown until now.
+func (d *Dispatcher) WakeName(name string) {
+	d.mu.Lock()
+	q := d.byName[name]
+	d.mu.Unlock()
+	if q != nil {
+		q.wake(CauseWake)
+	}
+}
+
+// Announce is Wake on this server and on all others.
+func (d *Dispatcher) Announce(queueID int32) {
+	d.Wake(queueID)
+	if !d.notifies {
+		return
+	}
+	d.notifyMu.Lock()
+	d.pending[queueID] = struct{}{}
+	d.notifyMu.Unlock()
+	select {
+	case d.notify <- struct{}{}:
+	default:
+	}
+}
+
+// ReadyAt says that a message of a queue is claimable from ready on; now is the
+// database clock that belongs to it, read a moment ago.
+func (d *Dispatcher) ReadyAt(queueID int32, ready, now time.Time) {
+	if !ready.After(now) {
+		d.Announce(queueID)
+		return
+	}
+	if q := d.queue(queueID); q != nil {
+		q.delayed(d.cfg.Now().Add(ready.Sub(now)))
+	}
+}
+
+// LeaseEnds says that the lease of a message now ends at end.
+func (d *Dispatcher) LeaseEnds(queueID int32, position int64, end, now time.Time) {
+	if q := d.queue(queueID); q != nil {
+		q.leaseEnds(position, d.cfg.Now().Add(end.Sub(now)))
+	}
+}
+
+// Settled says that the lease of a message is over by a settlement.
+func (d *Dispatcher) Settled(queueID int32, position int64) {
+	if q := d.queue(queueID); q != nil {
+		q.settled(position)
+	}
+}
+
+// Waiting counts the calls that wait on a queue.
+func (d *Dispatcher) Waiting(queueID int32) int {
+	if q := d.queue(queueID); q != nil {
+		return q.count()
+	}
+	return 0
+}
+
+// Waiters counts the calls that wait on any queue.
+func (d *Dispatcher) Waiters() int { return int(d.waiters.Load()) }
+
+// Leases counts the leases that this server granted and that are not known to be over.
+func (d *Dispatcher) Leases() int {
+	n := 0
+	for _, q := range d.all() {
+		n += q.liveLeases(d.cfg.Now())
+	}
+	return n
+}
+
+func (d *Dispatcher) all() []*queue {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]*queue, 0, len(d.byName))
+	for _, q := range d.byName {
+		out = append(out, q)
+	}
+	return out
+}
+
+// Drain answers everybody who waits with Draining, now and from now on. A statement
+// that runs is finished, and its rows are dealt out.
+func (d *Dispatcher) Drain() {
+	d.mu.Lock()
+	d.draining.Store(true)
+	d.mu.Unlock()
+	for _, q := range d.all() {
+		q.drain()
+	}
+}
+
+// Close ends all statements and waits for everything that the dispatcher started. Run
+// must have been told to end.
+func (d *Dispatcher) Close() {
+	d.Drain()
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.cancel()
+	d.work.Wait()
+}
+
+// Settle waits until running statements and give-backs have ended, or ctx has.
+func (d *Dispatcher) Settle(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		d.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// GiveBack returns the rows of an answer that could not be handed over (C15). It does
+// not wait. What a repeat of the claim received stays claimed.
+func (d *Dispatcher) GiveBack(a Answer) {
+	if len(a.Messages) == 0 || a.Replayed {
+		return
+	}
+	p := storage.GiveBackParams{QueueID: a.queueID, ClaimID: a.claimID}
+	for _, m := range a.Messages {
+		p.Claims = append(p.Claims, storage.HeldClaim{Ref: m.Message.Ref, Token: m.Token})
+	}
+	d.mu.Lock()
+	closed := d.closed
+	if !closed {
+		d.work.Add(1)
+	}
+	d.mu.Unlock()
+	if closed {
+		return // the leases run out
+	}
+	go func() {
+		defer d.work.Done()
+		ctx, cancel := context.WithTimeout(d.base, d.cfg.StatementTimeout)
+		defer cancel()
+		res, err := d.store.GiveBack(ctx, p)
+		d.cfg.Metrics.GaveBack(res.GivenBack, err)
+		if err != nil {
+			d.log.WarnContext(ctx, "claims of a caller that went away were not given back; their leases run out",
+				"queue_id", p.QueueID, "claims", len(p.Claims), "error", err)
+			return
+		}
+		if res.GivenBack > 0 {
+			for _, c := range p.Claims {
+				d.Settled(p.QueueID, c.Ref.Position)
+			}
+			d.Announce(p.QueueID)
+		}
+	}()
+}

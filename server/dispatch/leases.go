@@ -1,0 +1,94 @@
+package dispatch
+
+import (
+	"container/heap"
+	"time"
+)
+
+// maxLeases bounds what is remembered for one queue. Beyond it the poll finds ended
+// leases, up to a second later.
+const maxLeases = 1 << 18
+
+// leases remembers when the leases that this server granted or renewed end, in local
+// time, so that a waiter is woken at that moment (W3). A lease that another server
+// renewed or settled leaves an entry that wakes somebody for nothing, once.
+type leases struct {
+	byPosition map[int64]*lease
+	heap       leaseHeap
+}
+
+type lease struct {
+	position int64
+	end      time.Time
+	index    int
+}
+
+func (l *leases) len() int { return len(l.heap) }
+
+// set records the end of the lease of a message.
+func (l *leases) set(position int64, end time.Time) {
+	if e := l.byPosition[position]; e != nil {
+		e.end = end
+		heap.Fix(&l.heap, e.index)
+		return
+	}
+	if len(l.heap) >= maxLeases {
+		return
+	}
+	if l.byPosition == nil {
+		l.byPosition = map[int64]*lease{}
+	}
+	e := &lease{position: position, end: end}
+	l.byPosition[position] = e
+	heap.Push(&l.heap, e)
+}
+
+// drop forgets a message.
+func (l *leases) drop(position int64) {
+	if e := l.byPosition[position]; e != nil {
+		heap.Remove(&l.heap, e.index)
+		delete(l.byPosition, position)
+	}
+}
+
+// pop forgets all leases that have ended and says whether there were any.
+func (l *leases) pop(now time.Time) bool {
+	ended := false
+	for len(l.heap) > 0 && !l.heap[0].end.After(now) {
+		l.drop(l.heap[0].position)
+		ended = true
+	}
+	return ended
+}
+
+// next is the earliest end, zero where there is none.
+func (l *leases) next() time.Time {
+	if len(l.heap) == 0 {
+		return time.Time{}
+	}
+	return l.heap[0].end
+}
+
+type leaseHeap []*lease
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].end.Before(h[j].end) }
+
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *leaseHeap) Push(x any) {
+	e := x.(*lease)
+	e.index = len(*h)
+	*h = append(*h, e)
+}
+
+func (h *leaseHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return last
+}

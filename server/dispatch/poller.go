@@ -1,0 +1,417 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// run is the poller of a queue. It ends when nobody waits.
+func (q *queue) run() {
+	defer q.d.work.Done()
+	for {
+		q.mu.Lock()
+		if q.waiting.Len() == 0 {
+			q.stop()
+			q.mu.Unlock()
+			q.d.retire(q)
+			return
+		}
+		cause, wait := q.next(q.d.cfg.Now())
+		q.mu.Unlock()
+		if wait > 0 {
+			q.sleep(wait)
+			continue
+		}
+		q.lookSafely(cause)
+	}
+}
+
+// stop forgets what only a running poller keeps up to date.
+func (q *queue) stop() {
+	q.running, q.look, q.tail, q.empty = false, false, false, false
+	q.due, q.retryAt, q.pollAt = time.Time{}, time.Time{}, time.Time{}
+	q.spin, q.poll = 0, q.d.cfg.PollInterval
+}
+
+func (q *queue) sleep(wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-q.signal:
+	case <-timer.C:
+	}
+}
+
+// next says why to look now, or how long to wait. The lock is held.
+func (q *queue) next(now time.Time) (Cause, time.Duration) {
+	if wait := q.notBefore.Sub(now); wait > 0 {
+		return "", wait
+	}
+	if q.look {
+		return q.cause, 0
+	}
+	if q.pollAt.IsZero() {
+		q.pollAt = now.Add(q.pollPause())
+	}
+	at, cause := q.pollAt, CausePoll
+	for _, t := range []time.Time{q.due, q.leases.next(), q.retryAt} {
+		if !t.IsZero() && t.Before(at) {
+			at, cause = t, CauseTimer
+		}
+	}
+	return cause, at.Sub(now)
+}
+
+// pollPause is the present pause with up to a twentieth taken off, so that the polls
+// of many queues and servers drift apart.
+func (q *queue) pollPause() time.Duration {
+	return q.poll - time.Duration(float64(q.poll)*q.d.cfg.Jitter()/20)
+}
+
+// lookSafely looks, and where that panics answers everybody: a waiter that nobody
+// looks for would hang until its deadline.
+func (q *queue) lookSafely(cause Cause) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		q.d.log.Error("panic while claiming", "queue", q.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.fail(q.all(), fmt.Errorf("claim: panic: %v", p))
+	}()
+	q.lookOnce(cause)
+}
+
+// flight is a statement with the waiters that it asks for.
+type flight struct {
+	cause   Cause
+	tail    bool
+	calls   []*waiter
+	params  storage.ClaimParams
+	sent    time.Time
+	timer   bool   // a delay or a lease ended before the look
+	retried bool   // the look repeats one that could not have what was ready
+	last    uint64 // the last waiter that was there when the look began
+}
+
+func (q *queue) lookOnce(cause Cause) {
+	if !q.known() {
+		if !q.resolve(cause) {
+			return
+		}
+	}
+	f := q.pick(cause)
+	if len(f.calls) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(q.d.base, q.d.cfg.StatementTimeout)
+	defer cancel()
+	q.d.cfg.Metrics.Statement(f.cause)
+	f.sent = q.d.cfg.Now()
+	res, err := q.d.store.Claim(ctx, f.params)
+	if err == nil && len(res.Calls) != len(f.calls) {
+		err = fmt.Errorf("claim: %d answers for %d calls", len(res.Calls), len(f.calls))
+	}
+	q.deal(f, res, err)
+}
+
+func (q *queue) known() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.info.ID != 0
+}
+
+// resolve looks whether the queue exists by now.
+func (q *queue) resolve(cause Cause) bool {
+	q.mu.Lock()
+	q.begin()
+	present := q.all()
+	q.mu.Unlock()
+	ctx, cancel := context.WithTimeout(q.d.base, q.d.cfg.StatementTimeout)
+	defer cancel()
+	info, ok, err := q.d.cfg.Resolve(ctx, q.name)
+
+	if ok && err == nil {
+		q.d.mu.Lock()
+		q.d.byID[info.ID] = q
+		q.d.mu.Unlock()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err != nil {
+		q.fail(present, err)
+		return false
+	}
+	q.errorPause = 0
+	if !ok {
+		for _, w := range present {
+			if w.state == stateWaiting {
+				w.looked = true
+			}
+		}
+		q.empty = !q.look
+		q.endExpired()
+		return false
+	}
+	q.learn(info)
+	q.lookFor(cause)
+	return true
+}
+
+// begin marks the start of a look: what happens from here on asks for another one.
+// The lock is held.
+func (q *queue) begin() {
+	now := q.d.cfg.Now()
+	q.look, q.tail = false, false
+	q.pollAt = now.Add(q.pollPause())
+}
+
+// all returns the waiters in order. The lock is held.
+func (q *queue) all() []*waiter {
+	out := make([]*waiter, 0, q.waiting.Len())
+	for e := q.waiting.Front(); e != nil; e = e.Next() {
+		out = append(out, e.Value.(*waiter))
+	}
+	return out
+}
+
+// pick begins a look: it takes waiters in the order of their arrival into one
+// statement. A call with its own bound on bytes is alone in its statement, and two calls
+// with one claim id are never in the same.
+func (q *queue) pick(cause Cause) *flight {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.d.cfg.Now()
+	f := &flight{cause: cause, tail: q.tail}
+	f.params = storage.ClaimParams{QueueID: q.info.ID, MaxWireBytes: q.d.cfg.MaxWireBytes}
+	f.timer = q.leases.pop(now)
+	if !q.due.IsZero() && !q.due.After(now) {
+		f.timer = true
+	}
+	f.retried = !q.retryAt.IsZero() && !q.retryAt.After(now)
+	// The result tells the next ready time; a message that is enqueued while the
+	// statement runs sets it again.
+	q.due, q.retryAt = time.Time{}, time.Time{}
+	q.begin()
+
+	f.last = q.seq
+	rows, ids := 0, map[storage.ClaimID]bool{}
+	for _, w := range q.all() {
+		if !w.deadline.IsZero() && w.deadline.Sub(now) < MinDeadline {
+			q.endLate(w)
+			continue
+		}
+		id := w.req.ClaimID
+		if f.tail && w.looked || id != (storage.ClaimID{}) && ids[id] {
+			continue
+		}
+		if rows >= maxRows || len(f.calls) >= maxRows {
+			break
+		}
+		if w.req.MaxPayloadBytes > 0 && len(f.calls) > 0 {
+			break
+		}
+		if id != (storage.ClaimID{}) {
+			ids[id] = true
+		}
+		want := min(w.req.Max, maxRows-rows)
+		rows += want
+		w.state = stateFlying
+		f.calls = append(f.calls, w)
+		f.params.Calls = append(f.params.Calls, storage.ClaimCall{
+			Max: want, Lease: w.lease, WorkerID: w.req.WorkerID, ClaimID: id,
+			MaxPayloadBytes: w.req.MaxPayloadBytes,
+		})
+		if w.req.MaxPayloadBytes > 0 {
+			break
+		}
+	}
+	return f
+}
+
+// endLate answers a waiter whose deadline is too near for a claim. The lock is held.
+func (q *queue) endLate(w *waiter) {
+	if w.looked {
+		q.finishEmpty(w, NoneReady)
+		return
+	}
+	q.finishEmpty(w, DeadlineTooShort)
+}
+
+// deal hands out the rows of a statement in the order of the calls.
+func (q *queue) deal(f *flight, res storage.ClaimResult, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err != nil {
+		q.fail(f.calls, err)
+		return
+	}
+	q.now, q.sent = res.Now, f.sent
+	q.errorPause, q.notBefore = 0, time.Time{}
+	dealt, unfed := 0, 0
+	for i, w := range f.calls {
+		out := res.Calls[i]
+		a := Answer{
+			Messages: out.Messages, Replayed: out.Status == storage.ClaimReplayed, Now: res.Now, Sent: f.sent,
+			queueID: q.info.ID, claimID: w.req.ClaimID,
+		}
+		switch {
+		case out.Status == storage.ClaimIDReused:
+			q.finish(w, reply{err: ErrClaimIDReused})
+		case a.Replayed, len(out.Messages) > 0:
+			q.remember(out.Messages, res.Now)
+			if !a.Replayed {
+				dealt += len(out.Messages)
+			}
+			if len(out.Messages) == 0 {
+				a.Empty = NoneReady
+			}
+			q.finish(w, reply{answer: a})
+			if w.gone {
+				r := <-w.answer
+				q.d.GiveBack(r.answer)
+			}
+			// Another call with this claim id can be answered with the same leases now.
+			if q.ids[w.req.ClaimID] > 0 {
+				q.unlook(w.req.ClaimID)
+			}
+		default:
+			unfed++
+			w.looked, w.state = true, stateWaiting
+			if w.gone {
+				q.remove(w)
+				w.state = stateDone
+			}
+		}
+	}
+	q.after(f, res, dealt, unfed)
+	q.endExpired()
+}
+
+// unlook makes the waiters with a claim id be looked at again. The lock is held.
+func (q *queue) unlook(id storage.ClaimID) {
+	for _, w := range q.all() {
+		if w.req.ClaimID == id {
+			w.looked = false
+		}
+	}
+	q.lookFor(CauseCall)
+}
+
+// remember notes when the leases end. The lock is held.
+func (q *queue) remember(ms []storage.Claimed, now time.Time) {
+	local := q.d.cfg.Now()
+	for _, m := range ms {
+		q.leases.set(m.Message.Ref.Position, local.Add(m.Message.LeaseEnd.Sub(now)))
+	}
+}
+
+// after decides when to look next. The lock is held.
+func (q *queue) after(f *flight, res storage.ClaimResult, dealt, unfed int) {
+	now := q.d.cfg.Now()
+	if dealt > 0 {
+		q.spin = 0
+	}
+	q.adapt(f.cause, dealt)
+	if unfed == 0 || res.More && dealt > 0 {
+		// Every call was served, so more may be there.
+		if q.waiting.Len() > 0 {
+			q.lookFor(CauseMore)
+		}
+		return
+	}
+	if !res.NextReady.IsZero() && res.NextReady.After(res.Now) {
+		at := now.Add(res.NextReady.Sub(res.Now))
+		if q.due.IsZero() || at.Before(q.due) {
+			q.due = at
+		}
+	}
+	// Something should have been there: somebody else holds its row, or it was moved
+	// into the ready set just now. Try again soon, but never in a tight loop.
+	overdue := !res.NextReady.IsZero() && !res.NextReady.After(res.Now)
+	if f.timer && !f.retried {
+		q.spin = 0
+	}
+	if dealt == 0 && (f.timer || f.retried || overdue || res.More) {
+		q.spin = min(max(2*q.spin, minSpin), maxSpin)
+		if q.spin < maxSpin {
+			q.retryAt = now.Add(q.spin)
+		} else if res.More || overdue {
+			q.retryAt = now.Add(maxSpin)
+		}
+	}
+	q.settleLooks(f)
+	q.empty = !q.look
+}
+
+// settleLooks notes that the queue was found empty, which counts for everybody who was
+// there when the look began. Only a claim id may still find something: leases that it
+// got before. The lock is held.
+func (q *queue) settleLooks(f *flight) {
+	again := false
+	for _, w := range q.all() {
+		if w.seq > f.last || w.looked {
+			continue
+		}
+		if w.req.ClaimID == (storage.ClaimID{}) {
+			w.looked = true
+		} else {
+			again = true
+		}
+	}
+	if again && !q.look {
+		q.lookFor(CauseMore)
+		q.tail = true
+	}
+}
+
+// adapt makes polls more frequent while polls, and nothing else, find messages: then
+// another server enqueues and the engine cannot tell. The lock is held.
+func (q *queue) adapt(cause Cause, dealt int) {
+	if q.d.notifies || cause != CausePoll {
+		return
+	}
+	if dealt > 0 {
+		q.poll = max(q.poll/2, min(minPoll, q.d.cfg.PollInterval))
+	} else {
+		q.poll = min(2*q.poll, q.d.cfg.PollInterval)
+	}
+}
+
+// endExpired answers those whose wait is over and who have been looked for, and
+// everybody while draining. The lock is held.
+func (q *queue) endExpired() {
+	now := q.d.cfg.Now()
+	draining := q.d.draining.Load()
+	for _, w := range q.all() {
+		switch {
+		case w.state != stateWaiting:
+		case draining:
+			q.finishEmpty(w, Draining)
+		case w.looked && (w.expired || !w.until.After(now)):
+			q.finishEmpty(w, NoneReady)
+		}
+	}
+}
+
+// fail answers waiters with an error and makes the next look wait, twice as long as
+// the last time, so that a broken database is not asked in a loop. The lock is held.
+func (q *queue) fail(ws []*waiter, err error) {
+	for _, w := range ws {
+		if w.state == stateDone {
+			continue
+		}
+		q.finish(w, reply{err: err})
+	}
+	q.errorPause = min(max(2*q.errorPause, minSpin), maxSpin)
+	q.notBefore = q.d.cfg.Now().Add(q.errorPause)
+	if q.waiting.Len() > 0 {
+		q.lookFor(CauseCall)
+	}
+}

@@ -1,0 +1,291 @@
+package dispatch
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// waiterState is where a waiter stands. It changes under the lock of its queue.
+type waiterState int
+
+const (
+	stateWaiting waiterState = iota
+	// stateFlying: a statement that asks for this waiter is running.
+	stateFlying
+	// stateDone: the answer is in the channel, or the waiter left.
+	stateDone
+)
+
+// waiter is one call of Claim that waits.
+type waiter struct {
+	req      Request
+	until    time.Time // end of the wait
+	deadline time.Time // of the caller, zero where it has none
+	answer   chan reply
+
+	// Under the lock of the queue:
+	state   waiterState
+	place   *list.Element
+	seq     uint64
+	lease   time.Duration
+	looked  bool // a look that began after the waiter came has found nothing for it
+	expired bool // the wait is over; the look that is due ends it
+	gone    bool // the caller left while a statement ran
+}
+
+type reply struct {
+	answer Answer
+	err    error
+}
+
+// queue holds the waiters of one queue, and what is known about when to look.
+type queue struct {
+	d    *Dispatcher
+	name string
+	// signal wakes the poller out of its pause.
+	signal chan struct{}
+
+	mu      sync.Mutex
+	info    storage.Queue // ID 0: not known to exist
+	waiting *list.List    // of *waiter, in order of arrival
+	ids     map[storage.ClaimID]int
+	seq     uint64 // of the waiter that came last
+	running bool
+
+	// look is set when there is a reason to look now, with its cause; tail narrows that
+	// look to the waiters that had none.
+	look  bool
+	cause Cause
+	tail  bool
+	// empty: the last look left a call without messages, and nothing has happened since.
+	empty bool
+
+	// due is when the next delayed message is ready; retryAt when something that was
+	// ready but could not be had is tried again; pollAt the next poll; notBefore the end
+	// of the pause after an error. Local time, zero where there is none.
+	due, retryAt, pollAt, notBefore time.Time
+	leases                          leases
+	spin                            time.Duration
+	errorPause                      time.Duration
+	poll                            time.Duration
+	// now and sent belong to the last look.
+	now, sent time.Time
+}
+
+func newQueue(d *Dispatcher, name string) *queue {
+	return &queue{
+		d: d, name: name, signal: make(chan struct{}, 1),
+		waiting: list.New(), ids: map[storage.ClaimID]int{}, poll: d.cfg.PollInterval,
+	}
+}
+
+// register adds a waiter at the end and starts the poller where none runs. The
+// dispatcher's lock is held.
+func (q *queue) register(w *waiter, waits bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.req.Queue.ID != 0 {
+		q.learn(w.req.Queue)
+	}
+	if q.info.ID != 0 && !q.setLease(w) {
+		return
+	}
+	q.seq++
+	w.seq = q.seq
+	w.place = q.waiting.PushBack(w)
+	if w.req.ClaimID != (storage.ClaimID{}) {
+		q.ids[w.req.ClaimID]++
+	}
+	// A poller that knows the queue to be empty need not look for one more that waits:
+	// it will look when something happens, and once a second. A call with a claim id may
+	// be the repeat of one that was served, so it is looked at once.
+	if q.running && q.empty && waits && w.req.ClaimID == (storage.ClaimID{}) {
+		w.looked = true
+	} else {
+		q.lookFor(CauseCall)
+	}
+	if !q.running {
+		q.running = true
+		q.d.work.Add(1)
+		go q.run()
+	}
+}
+
+// learn notes the queue, as it is by now. Where it was unknown, those who wait get
+// their lease, or an error where they asked for one that the queue does not allow. The
+// lock is held.
+func (q *queue) learn(info storage.Queue) {
+	unknown := q.info.ID == 0
+	q.info = info
+	if !unknown {
+		return
+	}
+	for _, w := range q.all() {
+		q.setLease(w)
+	}
+}
+
+// setLease finds the lease of a waiter; where that fails the waiter is answered.
+func (q *queue) setLease(w *waiter) bool {
+	lease, err := w.req.LeaseFor(q.info)
+	if err != nil {
+		q.finish(w, reply{err: err})
+		return false
+	}
+	w.lease = lease
+	return true
+}
+
+// lookFor makes the poller look. The lock is held.
+func (q *queue) lookFor(cause Cause) {
+	if !q.look {
+		q.look, q.cause = true, cause
+	}
+	if cause != CauseMore {
+		q.tail = false
+	}
+	q.empty = false
+	q.nudge()
+}
+
+func (q *queue) nudge() {
+	select {
+	case q.signal <- struct{}{}:
+	default:
+	}
+}
+
+// finish answers a waiter and removes it. The lock is held.
+func (q *queue) finish(w *waiter, r reply) {
+	q.remove(w)
+	w.state = stateDone
+	w.answer <- r
+}
+
+func (q *queue) remove(w *waiter) {
+	if w.place == nil {
+		return
+	}
+	q.waiting.Remove(w.place)
+	w.place = nil
+	if id := w.req.ClaimID; id != (storage.ClaimID{}) {
+		if q.ids[id]--; q.ids[id] == 0 {
+			delete(q.ids, id)
+		}
+	}
+}
+
+// finishEmpty answers a waiter that got nothing. The lock is held.
+func (q *queue) finishEmpty(w *waiter, why Empty) {
+	if q.info.ID == 0 && why == NoneReady {
+		why = QueueUnknown
+	}
+	a := Answer{Empty: why}
+	if w.looked {
+		a.Now, a.Sent = q.now, q.sent
+	}
+	q.finish(w, reply{answer: a})
+}
+
+// expire ends the wait of a waiter, or leaves that to the look that is due.
+func (q *queue) expire(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.expired = true
+	if w.state == stateWaiting && w.looked {
+		q.finishEmpty(w, NoneReady)
+		q.nudge()
+	}
+}
+
+// leave removes a waiter whose caller went away; true with the answer where it was
+// answered already.
+func (q *queue) leave(w *waiter) (reply, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch w.state {
+	case stateWaiting:
+		q.remove(w)
+		w.state = stateDone
+		q.nudge()
+	case stateFlying:
+		w.gone = true
+	case stateDone:
+		select {
+		case r := <-w.answer:
+			return r, true
+		default:
+		}
+	}
+	return reply{}, false
+}
+
+// drain answers everybody for whom no statement runs.
+func (q *queue) drain() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for e := q.waiting.Front(); e != nil; {
+		w := e.Value.(*waiter)
+		e = e.Next()
+		if w.state == stateWaiting {
+			q.finishEmpty(w, Draining)
+		}
+	}
+	q.nudge()
+}
+
+func (q *queue) wake(cause Cause) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running {
+		q.lookFor(cause)
+	}
+}
+
+// delayed says that a message is ready at local time at.
+func (q *queue) delayed(at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running && (q.due.IsZero() || at.Before(q.due)) {
+		q.due = at
+		q.nudge()
+	}
+}
+
+func (q *queue) leaseEnds(position int64, at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before := q.leases.next()
+	q.leases.set(position, at)
+	if !q.running {
+		q.leases.pop(q.d.cfg.Now())
+		return
+	}
+	if next := q.leases.next(); before.IsZero() || next.Before(before) {
+		q.nudge()
+	}
+}
+
+func (q *queue) settled(position int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.leases.drop(position)
+}
+
+func (q *queue) liveLeases(now time.Time) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.running {
+		q.leases.pop(now)
+	}
+	return q.leases.len()
+}
+
+func (q *queue) count() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting.Len()
+}

@@ -1,0 +1,214 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/server/wireid"
+	"github.com/queuebox/queuebox/storage"
+)
+
+// Enqueue inserts one message.
+func (a *api) Enqueue(ctx context.Context, req *queueboxv1.EnqueueRequest) (*queueboxv1.EnqueueResponse, error) {
+	c := &check{}
+	m := a.newMessage(c, req)
+	if err := c.err(); err != nil {
+		return nil, err
+	}
+	res, err := a.enqueue(ctx, []string{req.GetQueue()}, []storage.NewMessage{m})
+	if err != nil {
+		return nil, err
+	}
+	return enqueued(res.Items[0], res.Now), nil
+}
+
+// newMessage checks a request and turns it into what the storage takes, but for the
+// queue id.
+func (a *api) newMessage(c *check, req *queueboxv1.EnqueueRequest) storage.NewMessage {
+	c.queue("queue", req.GetQueue())
+	c.payload("payload", len(req.GetPayload()), a.cfg.MaxPayloadBytes)
+	c.text("content_type", req.GetContentType())
+	c.attributes("attributes", req.GetAttributes())
+	c.text("idempotency_key", req.GetIdempotencyKey())
+	c.text("ordering_key", req.GetOrderingKey())
+	c.notBuilt("ordering_key", req.GetOrderingKey() != "")
+	c.notBuilt("expire_time", req.GetExpireTime() != nil)
+	delay := c.delay("delay_ms", req.GetDelayMs())
+	available := c.time("available_time", req.GetAvailableTime())
+	if req.GetDelayMs() != 0 && req.GetAvailableTime() != nil {
+		c.wrong("available_time", "cannot stand beside delay_ms; set one of them")
+	}
+	if req.GetMaxAttempts() < 0 {
+		c.wrong("max_attempts", "is negative; 0 takes the setting of the queue")
+	}
+	m := storage.NewMessage{
+		Payload:        req.GetPayload(),
+		ContentType:    req.GetContentType(),
+		Attributes:     req.GetAttributes(),
+		IdempotencyKey: req.GetIdempotencyKey(),
+		Priority:       req.GetPriority(),
+		Delay:          delay,
+		AvailableTime:  available,
+		MaxAttempts:    req.GetMaxAttempts(),
+		WireBytes:      wireBytes(req),
+	}
+	if m.IdempotencyKey != "" {
+		m.ContentHash = contentHash(req)
+	}
+	return m
+}
+
+// attributes checks the headers of a message.
+func (c *check) attributes(field string, attrs map[string]string) {
+	if len(attrs) > maxAttributes {
+		c.wrong(field, "has %d entries; at most %d are allowed", len(attrs), maxAttributes)
+	}
+	total := 0
+	for k, v := range attrs {
+		total += len(k) + len(v)
+	}
+	if total > maxAttributeBytes {
+		c.wrong(field, "has %d bytes; at most %d are allowed", total, maxAttributeBytes)
+		return
+	}
+	for k, v := range attrs {
+		before := len(c.violations)
+		c.textUpTo(field, k, maxAttributeBytes)
+		if len(c.violations) == before {
+			c.textUpTo(field, v, maxAttributeBytes)
+		}
+		if len(c.violations) > before {
+			return
+		}
+	}
+}
+
+// wireBytes is the most that the message can take in an answer of Claim: its own
+// fields, and what attempts can add to it (error text, reason code, worker, times,
+// token), each with its tag and length.
+func wireBytes(req *queueboxv1.EnqueueRequest) int64 {
+	const later = maxErrorBytes + 2*maxNameBytes + 512
+	n := len(req.GetPayload()) + len(req.GetQueue()) + len(req.GetContentType()) + len(req.GetIdempotencyKey()) +
+		len(req.GetOrderingKey()) + later
+	for k, v := range req.GetAttributes() {
+		n += len(k) + len(v) + 16
+	}
+	return int64(n)
+}
+
+// contentHash covers what a repeat must have the same (E3): everything but the times
+// and the key. Each part is preceded by its length, so that no two contents run
+// together to the same bytes.
+func contentHash(req *queueboxv1.EnqueueRequest) [sha256.Size]byte {
+	h := sha256.New()
+	var n [8]byte
+	number := func(v int64) {
+		binary.BigEndian.PutUint64(n[:], uint64(v))
+		h.Write(n[:])
+	}
+	text := func(s string) {
+		number(int64(len(s)))
+		h.Write([]byte(s))
+	}
+	number(1) // version of this encoding
+	number(int64(len(req.GetPayload())))
+	h.Write(req.GetPayload())
+	text(req.GetContentType())
+	attrs := req.GetAttributes()
+	number(int64(len(attrs)))
+	keys := make([]string, 0, len(attrs))
+	for k := range attrs {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		text(k)
+		text(attrs[k])
+	}
+	text(req.GetOrderingKey())
+	number(int64(req.GetPriority()))
+	number(int64(req.GetMaxAttempts()))
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	return sum
+}
+
+// enqueue finds or makes the queues, inserts, and tells those who wait. names[i] is the
+// queue of ms[i].
+func (a *api) enqueue(ctx context.Context, names []string, ms []storage.NewMessage) (storage.EnqueueResult, error) {
+	ids := map[string]int32{}
+	for i, name := range names {
+		id, ok := ids[name]
+		if !ok {
+			q, err := a.queueForEnqueue(ctx, name)
+			if err != nil {
+				return storage.EnqueueResult{}, err
+			}
+			id = q.ID
+			ids[name] = id
+		}
+		ms[i].QueueID = id
+	}
+	call, cancel := statement(ctx)
+	defer cancel()
+	res, err := a.store.Enqueue(call, storage.EnqueueParams{Messages: ms})
+	if err != nil {
+		return storage.EnqueueResult{}, err
+	}
+	a.clock.seen(res.Now, a.now())
+	for i, item := range res.Items {
+		if item.Status == storage.EnqueueKeyReused {
+			return storage.EnqueueResult{}, keyReused(i, len(ms))
+		}
+	}
+	a.announce(ms, res)
+	for i, item := range res.Items {
+		a.metrics.enqueued(names[i], item.Status == storage.EnqueueDuplicate)
+	}
+	return res, nil
+}
+
+func (a *api) queueForEnqueue(ctx context.Context, name string) (storage.Queue, error) {
+	if !a.cfg.CreateQueues {
+		return a.catalog.id(ctx, name)
+	}
+	call, cancel := statement(ctx)
+	defer cancel()
+	q, made, err := a.catalog.create(call, name, a.cfg.QueueDefaults, a.cfg.MaxQueues)
+	if made {
+		a.log.InfoContext(ctx, "queue created by its first enqueue", "queue", name)
+		a.dispatch.WakeName(name)
+	}
+	return q, err
+}
+
+// announce wakes those who wait for the messages, once for each queue and, of the
+// delayed ones, for the earliest.
+func (a *api) announce(ms []storage.NewMessage, res storage.EnqueueResult) {
+	first := map[int32]time.Time{}
+	for i, item := range res.Items {
+		if item.Status != storage.EnqueueInserted {
+			continue
+		}
+		id := ms[i].QueueID
+		if t, ok := first[id]; !ok || item.ReadyTime.Before(t) {
+			first[id] = item.ReadyTime
+		}
+	}
+	for id, ready := range first {
+		a.dispatch.ReadyAt(id, ready, res.Now)
+	}
+}
+
+func enqueued(item storage.Enqueued, now time.Time) *queueboxv1.EnqueueResponse {
+	return &queueboxv1.EnqueueResponse{
+		MessageId:  wireid.Message(item.Ref),
+		Duplicate:  item.Status == storage.EnqueueDuplicate,
+		State:      wireState(item.State),
+		ServerTime: stamp(now),
+	}
+}

@@ -1,0 +1,254 @@
+package server
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/queuebox/queuebox/server/dispatch"
+	"github.com/queuebox/queuebox/storage"
+)
+
+// otherQueues is the label of all queues beyond Config.QueueLabels.
+const otherQueues = "(other)"
+
+// metrics are the server's own. docs/metrics.md says what to do when one moves.
+type metrics struct {
+	labels queueLabels
+
+	enqueuedTotal  *prometheus.CounterVec
+	duplicateTotal *prometheus.CounterVec
+	claimedTotal   *prometheus.CounterVec
+	settledTotal   *prometheus.CounterVec
+	refusedTotal   *prometheus.CounterVec
+	renewedTotal   *prometheus.CounterVec
+	statements     *prometheus.CounterVec
+	gaveBackTotal  *prometheus.CounterVec
+	notifySent     *prometheus.CounterVec
+	notifyReceived prometheus.Counter
+	listenUp       prometheus.Gauge
+	ready          prometheus.Gauge
+	panics         prometheus.Counter
+	heartbeats     prometheus.Gauge
+	slowReaders    prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend string) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		labels:         queueLabels{limit: queueLabelLimit, known: map[string]struct{}{}},
+		enqueuedTotal:  counter("queuebox_messages_enqueued_total", "Messages inserted.", "queue"),
+		duplicateTotal: counter("queuebox_enqueue_duplicates_total", "Enqueues answered with the message that holds their idempotency key.", "queue"),
+		claimedTotal:   counter("queuebox_messages_claimed_total", "Messages delivered to workers, repeats of a claim included.", "queue"),
+		settledTotal:   counter("queuebox_messages_settled_total", "Settlements applied, by outcome.", "queue", "outcome"),
+		refusedTotal:   counter("queuebox_settlements_refused_total", "Settlements that changed nothing, by reason.", "queue", "reason"),
+		renewedTotal:   counter("queuebox_renewals_total", "Renewals by result.", "result"),
+		statements:     counter("queuebox_claim_statements_total", "Storage claims by what started them.", "cause"),
+		gaveBackTotal:  counter("queuebox_claims_given_back_total", "Claims returned because their caller went away before the answer.", "result"),
+		notifySent:     counter("queuebox_notifications_sent_total", "Notifications to other servers.", "result"),
+		notifyReceived: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "queuebox_notifications_received_total", Help: "Notifications received from the database.",
+		}),
+		listenUp: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "queuebox_listen_connected", Help: "1 while the notification connection stands.",
+		}),
+		ready: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "queuebox_ready", Help: "1 while the server can serve: the database answers and its schema fits.",
+		}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "queuebox_panics_total", Help: "Panics caught in calls.",
+		}),
+		heartbeats: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "queuebox_heartbeat_streams", Help: "Open Heartbeat streams.",
+		}),
+		slowReaders: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "queuebox_streams_cut_total", Help: "Streams cut off because the caller did not read.",
+		}),
+	}
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "queuebox_build_info", Help: "Always 1; the labels tell version and storage.",
+	}, []string{"version", "storage"})
+	info.WithLabelValues(version, backend).Set(1)
+	for _, c := range []prometheus.Collector{
+		m.enqueuedTotal, m.duplicateTotal, m.claimedTotal, m.settledTotal, m.refusedTotal, m.renewedTotal, m.statements,
+		m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
+	} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	m.zero()
+	return m, nil
+}
+
+// zero makes the series with closed label sets, so that a rate exists from the first
+// event on. Those of a queue appear with its first call.
+func (m *metrics) zero() {
+	for _, c := range dispatch.Causes() {
+		m.statements.WithLabelValues(string(c))
+	}
+	for _, r := range []string{"ok", "lost"} {
+		m.renewedTotal.WithLabelValues(r)
+	}
+	for _, r := range []string{"given_back", "kept", "failed"} {
+		m.gaveBackTotal.WithLabelValues(r)
+	}
+	for _, r := range []string{"ok", "failed"} {
+		m.notifySent.WithLabelValues(r)
+	}
+	m.queue("")
+}
+
+// queue returns the label of a queue and makes its series.
+func (m *metrics) queue(name string) string {
+	label, fresh := m.labels.label(name)
+	if fresh {
+		m.enqueuedTotal.WithLabelValues(label)
+		m.duplicateTotal.WithLabelValues(label)
+		m.claimedTotal.WithLabelValues(label)
+		for _, o := range []storage.Outcome{
+			storage.OutcomeCompleted, storage.OutcomeRetried, storage.OutcomeDead, storage.OutcomeReleased, storage.OutcomeCancelled,
+		} {
+			m.settledTotal.WithLabelValues(label, outcomeLabel(o))
+		}
+		for _, s := range []storage.ItemStatus{storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown} {
+			m.refusedTotal.WithLabelValues(label, statusLabel(s))
+		}
+	}
+	return label
+}
+
+func (m *metrics) enqueued(queue string, duplicate bool) {
+	label := m.queue(queue)
+	if duplicate {
+		m.duplicateTotal.WithLabelValues(label).Inc()
+		return
+	}
+	m.enqueuedTotal.WithLabelValues(label).Inc()
+}
+
+func (m *metrics) claimed(queue string, n int) {
+	if n > 0 {
+		m.claimedTotal.WithLabelValues(m.queue(queue)).Add(float64(n))
+	}
+}
+
+func (m *metrics) settled(queue string, status storage.ItemStatus, outcome storage.Outcome) {
+	label := m.queue(queue)
+	switch status {
+	case storage.ItemApplied:
+		m.settledTotal.WithLabelValues(label, outcomeLabel(outcome)).Inc()
+	case storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown:
+		m.refusedTotal.WithLabelValues(label, statusLabel(status)).Inc()
+	case storage.ItemAlreadySettled:
+	}
+}
+
+func (m *metrics) renewed(result string) { m.renewedTotal.WithLabelValues(result).Inc() }
+
+func outcomeLabel(o storage.Outcome) string {
+	switch o {
+	case storage.OutcomeCompleted:
+		return "completed"
+	case storage.OutcomeRetried:
+		return "retried"
+	case storage.OutcomeDead:
+		return "dead"
+	case storage.OutcomeReleased:
+		return "released"
+	case storage.OutcomeCancelled:
+		return "cancelled"
+	case storage.OutcomeNone:
+	}
+	return "none"
+}
+
+func statusLabel(s storage.ItemStatus) string {
+	switch s {
+	case storage.ItemLost:
+		return "claim_lost"
+	case storage.ItemSettled:
+		return "claim_settled"
+	case storage.ItemNotFound:
+		return "message_not_found"
+	case storage.ItemUnknown:
+		return "row_locked"
+	case storage.ItemApplied, storage.ItemAlreadySettled:
+	}
+	return "none"
+}
+
+// Statement and the next ones make metrics a dispatch.Metrics.
+func (m *metrics) Statement(c dispatch.Cause) { m.statements.WithLabelValues(string(c)).Inc() }
+
+// GaveBack counts one give-back.
+func (m *metrics) GaveBack(n int, err error) {
+	switch {
+	case err != nil:
+		m.gaveBackTotal.WithLabelValues("failed").Inc()
+	case n == 0:
+		m.gaveBackTotal.WithLabelValues("kept").Inc()
+	default:
+		m.gaveBackTotal.WithLabelValues("given_back").Add(float64(n))
+	}
+}
+
+// NotifySent counts a notification.
+func (m *metrics) NotifySent(err error) {
+	if err != nil {
+		m.notifySent.WithLabelValues("failed").Inc()
+		return
+	}
+	m.notifySent.WithLabelValues("ok").Inc()
+}
+
+// NotifyReceived counts a notification.
+func (m *metrics) NotifyReceived() { m.notifyReceived.Inc() }
+
+// ListenUp notes the state of the notification connection.
+func (m *metrics) ListenUp(up bool) { m.listenUp.Set(oneIf(up)) }
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// queueLabels gives the first queues that are used a label of their own, and all others
+// one together: a queue name comes from callers, and series cost memory.
+type queueLabels struct {
+	limit int
+
+	mu    sync.RWMutex
+	known map[string]struct{}
+}
+
+// label returns the label of a queue, and whether it was never used before. The empty
+// name stands for all queues without a label of their own.
+func (l *queueLabels) label(name string) (string, bool) {
+	l.mu.RLock()
+	_, ok := l.known[name]
+	full := len(l.known) > l.limit
+	l.mu.RUnlock()
+	switch {
+	case ok && name != "":
+		return name, false
+	case full && !ok:
+		return otherQueues, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok = l.known[name]
+	if name == "" {
+		l.known[name] = struct{}{}
+		return otherQueues, !ok
+	}
+	if !ok && len(l.known) > l.limit {
+		return otherQueues, false
+	}
+	l.known[name] = struct{}{}
+	return name, !ok
+}

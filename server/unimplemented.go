@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+)
+
+// The calls of the contract that this build does not have. They say so with the same
+// ErrorInfo as every other error.
+
+// Work is not built yet.
+func (a *api) Work(grpc.BidiStreamingServer[queueboxv1.WorkRequest, queueboxv1.WorkResponse]) error {
+	return unimplemented("WorkerService.Work")
+}
+
+// Cancel is not built yet.
+func (a *api) Cancel(context.Context, *queueboxv1.CancelRequest) (*queueboxv1.CancelResponse, error) {
+	return nil, unimplemented("ProducerService.Cancel")
+}
+
+// GetTransactionSql is not built yet.
+func (a *api) GetTransactionSql(context.Context, *queueboxv1.GetTransactionSqlRequest) (*queueboxv1.GetTransactionSqlResponse, error) { //nolint:revive // the name is generated
+	return nil, unimplemented("AdminService.GetTransactionSql")
+}
+
+// ExplainMessage is not built yet.
+func (a *api) ExplainMessage(context.Context, *queueboxv1.ExplainMessageRequest) (*queueboxv1.ExplainMessageResponse, error) {
+	return nil, unimplemented("AdminService.ExplainMessage")
+}
+
+// RevokeClaim is not built yet.
+func (a *api) RevokeClaim(context.Context, *queueboxv1.RevokeClaimRequest) (*queueboxv1.RevokeClaimResponse, error) {
+	return nil, unimplemented("AdminService.RevokeClaim")
+}
+
+// RedriveMessages is not built yet.
+func (a *api) RedriveMessages(context.Context, *queueboxv1.RedriveMessagesRequest) (*queueboxv1.RedriveMessagesResponse, error) {
+	return nil, unimplemented("AdminService.RedriveMessages")
+}
+
+// PurgeMessages is not built yet.
+func (a *api) PurgeMessages(context.Context, *queueboxv1.PurgeMessagesRequest) (*queueboxv1.PurgeMessagesResponse, error) {
+	return nil, unimplemented("AdminService.PurgeMessages")
+}
+
+// unknownMethod answers calls of methods and services that no build of this version
+// has.
+func unknownMethod(_ any, stream grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(stream)
+	return unimplemented("the method " + method)
+}

@@ -1,0 +1,196 @@
+// Package observe is a storage.Store around a storage.Store that measures every call.
+// It changes no argument, no result and no error.
+package observe
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// Results of a call, the values of the label "result".
+const (
+	resultOK          = "ok"
+	resultRefused     = "refused"     // a sentinel that is an answer, like ErrQueueNotFound
+	resultUnavailable = "unavailable" // nothing changed
+	resultUnknown     = "unknown"     // the commit may have happened
+	resultError       = "error"       // a defect, or a wrong schema
+)
+
+// Store measures the calls of another one.
+type Store struct {
+	next    storage.Store
+	seconds *prometheus.HistogramVec
+	now     func() time.Time
+}
+
+var _ storage.Store = (*Store)(nil)
+
+// The measured methods, the values of the label "method".
+var methods = []string{
+	"Enqueue", "Claim", "GiveBack", "Renew", "Settle", "Notify", "Now", "Ready", "Maintain",
+	"CreateQueue", "GetQueue", "GetQueueByID", "ListQueues", "UpdateQueue", "SetPaused", "QueueStats", "GetMessage", "ListMessages",
+}
+
+// New returns a Store that measures next and registers its metric with reg.
+func New(next storage.Store, reg prometheus.Registerer) (*Store, error) {
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "queuebox_storage_seconds",
+		Help:    "Duration of calls to the storage by method and result.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}, []string{"method", "result"})
+	if err := reg.Register(seconds); err != nil {
+		return nil, err
+	}
+	for _, m := range methods {
+		for _, r := range []string{resultOK, resultRefused, resultUnavailable, resultUnknown, resultError} {
+			seconds.WithLabelValues(m, r)
+		}
+	}
+	return &Store{next: next, seconds: seconds, now: time.Now}, nil //nolint:forbidigo // measures how long calls take
+}
+
+func resultOf(err error) string {
+	switch {
+	case err == nil:
+		return resultOK
+	case errors.Is(err, storage.ErrOutcomeUnknown):
+		return resultUnknown
+	case errors.Is(err, storage.ErrUnavailable):
+		return resultUnavailable
+	case errors.Is(err, storage.ErrQueueNotFound), errors.Is(err, storage.ErrQueueExists),
+		errors.Is(err, storage.ErrQueueLimit), errors.Is(err, storage.ErrVersionMismatch),
+		errors.Is(err, storage.ErrMessageNotFound), errors.Is(err, storage.ErrNotSupported):
+		return resultRefused
+	}
+	return resultError
+}
+
+// observe measures one call that began at start. err is a pointer, since it is set
+// when the call has ended.
+func (s *Store) observe(method string, start time.Time, err *error) {
+	s.seconds.WithLabelValues(method, resultOf(*err)).Observe(s.now().Sub(start).Seconds())
+}
+
+// Capabilities is not measured: it asks nobody.
+func (s *Store) Capabilities() storage.Capabilities { return s.next.Capabilities() }
+
+// Close is not measured.
+func (s *Store) Close() error { return s.next.Close() }
+
+// Listen is not measured: it runs as long as the server does.
+func (s *Store) Listen(ctx context.Context, wake func(queueID int32), up func(bool)) error {
+	return s.next.Listen(ctx, wake, up)
+}
+
+// Enqueue measures the call of the same name, as do all that follow.
+func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (res storage.EnqueueResult, err error) {
+	defer s.observe("Enqueue", s.now(), &err)
+	return s.next.Enqueue(ctx, p)
+}
+
+// Claim is measured.
+func (s *Store) Claim(ctx context.Context, p storage.ClaimParams) (res storage.ClaimResult, err error) {
+	defer s.observe("Claim", s.now(), &err)
+	return s.next.Claim(ctx, p)
+}
+
+// GiveBack is measured.
+func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (res storage.GiveBackResult, err error) {
+	defer s.observe("GiveBack", s.now(), &err)
+	return s.next.GiveBack(ctx, p)
+}
+
+// Renew is measured.
+func (s *Store) Renew(ctx context.Context, p storage.RenewParams) (res storage.RenewResult, err error) {
+	defer s.observe("Renew", s.now(), &err)
+	return s.next.Renew(ctx, p)
+}
+
+// Settle is measured.
+func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (res storage.SettleResult, err error) {
+	defer s.observe("Settle", s.now(), &err)
+	return s.next.Settle(ctx, p)
+}
+
+// Notify is measured.
+func (s *Store) Notify(ctx context.Context, queueIDs []int32) (err error) {
+	defer s.observe("Notify", s.now(), &err)
+	return s.next.Notify(ctx, queueIDs)
+}
+
+// Now is measured.
+func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
+	defer s.observe("Now", s.now(), &err)
+	return s.next.Now(ctx)
+}
+
+// Ready is measured.
+func (s *Store) Ready(ctx context.Context) (err error) {
+	defer s.observe("Ready", s.now(), &err)
+	return s.next.Ready(ctx)
+}
+
+// Maintain is measured.
+func (s *Store) Maintain(ctx context.Context) (err error) {
+	defer s.observe("Maintain", s.now(), &err)
+	return s.next.Maintain(ctx)
+}
+
+// CreateQueue is measured.
+func (s *Store) CreateQueue(ctx context.Context, name string, set storage.QueueSettings, maxQueues int) (q storage.Queue, err error) {
+	defer s.observe("CreateQueue", s.now(), &err)
+	return s.next.CreateQueue(ctx, name, set, maxQueues)
+}
+
+// GetQueue is measured.
+func (s *Store) GetQueue(ctx context.Context, name string) (q storage.Queue, err error) {
+	defer s.observe("GetQueue", s.now(), &err)
+	return s.next.GetQueue(ctx, name)
+}
+
+// GetQueueByID is measured.
+func (s *Store) GetQueueByID(ctx context.Context, id int32) (q storage.Queue, err error) {
+	defer s.observe("GetQueueByID", s.now(), &err)
+	return s.next.GetQueueByID(ctx, id)
+}
+
+// ListQueues is measured.
+func (s *Store) ListQueues(ctx context.Context, after string, limit int) (qs []storage.Queue, err error) {
+	defer s.observe("ListQueues", s.now(), &err)
+	return s.next.ListQueues(ctx, after, limit)
+}
+
+// UpdateQueue is measured.
+func (s *Store) UpdateQueue(ctx context.Context, name string, set storage.QueueSettings, version int64) (q storage.Queue, err error) {
+	defer s.observe("UpdateQueue", s.now(), &err)
+	return s.next.UpdateQueue(ctx, name, set, version)
+}
+
+// SetPaused is measured.
+func (s *Store) SetPaused(ctx context.Context, name string, paused bool) (q storage.Queue, err error) {
+	defer s.observe("SetPaused", s.now(), &err)
+	return s.next.SetPaused(ctx, name, paused)
+}
+
+// QueueStats is measured.
+func (s *Store) QueueStats(ctx context.Context, queueID int32) (st storage.QueueStats, err error) {
+	defer s.observe("QueueStats", s.now(), &err)
+	return s.next.QueueStats(ctx, queueID)
+}
+
+// GetMessage is measured.
+func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (m storage.Message, err error) {
+	defer s.observe("GetMessage", s.now(), &err)
+	return s.next.GetMessage(ctx, ref, payload)
+}
+
+// ListMessages is measured.
+func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) (res storage.ListMessagesResult, err error) {
+	defer s.observe("ListMessages", s.now(), &err)
+	return s.next.ListMessages(ctx, p)
+}
