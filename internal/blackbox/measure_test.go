@@ -2,13 +2,14 @@ package blackbox
 
 import (
 	"database/sql"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/internal/testdb"
 )
 
 // percentile of some durations, p from 0 to 1.
@@ -44,7 +45,7 @@ func countStatements(t *testing.T, db *Database) *counter {
 	var loaded string
 	require.NoError(t, conn.QueryRowContext(t.Context(), `SHOW shared_preload_libraries`).Scan(&loaded))
 	if !strings.Contains(loaded, "pg_stat_statements") {
-		if strings.Contains(os.Getenv("QUEUEBOX_TEST_REQUIRE"), EnginePostgres) {
+		if testdb.Required(EnginePostgres) {
 			t.Fatal("pg_stat_statements is not in shared_preload_libraries")
 		}
 		t.Skip("pg_stat_statements is not in shared_preload_libraries")
