@@ -56,7 +56,7 @@ func (c *Client) Claim(ctx context.Context, o ClaimOptions) ([]*Handle, error) {
 	req := &queueboxv1.ClaimRequest{
 		Queue:       o.Queue,
 		LeaseMs:     milliseconds(o.Lease),
-		MaxMessages: int32(min(o.Max, 1<<30)), //nolint:gosec // cut to the range above; the server refuses it
+		MaxMessages: int32(min(o.Max, 1<<30)),
 		WorkerId:    o.WorkerID,
 		MaxBytes:    o.MaxBytes,
 	}
@@ -120,7 +120,7 @@ func (c *Client) claimOnce(ctx context.Context, req *queueboxv1.ClaimRequest, o 
 		if err := c.ended(ctx); err != nil {
 			return nil, err
 		}
-		if !(e.unanswered() || e.Reason == ReasonTooManyWaiters) {
+		if !e.unanswered() && e.Reason != ReasonTooManyWaiters {
 			return nil, e
 		}
 		c.logger.WarnContext(ctx, "claim is sent again", "queue", o.Queue, "error", e)

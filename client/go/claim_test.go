@@ -2,7 +2,6 @@ package queuebox
 
 import (
 	"context"
-	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +14,7 @@ import (
 )
 
 func claimIDs(calls []call) []string {
-	var ids []string
+	ids := make([]string, 0, len(calls))
 	for _, c := range calls {
 		ids = append(ids, c.req.(*queueboxv1.ClaimRequest).GetClaimId())
 	}
@@ -47,7 +46,7 @@ func TestK6_AClaimWithoutAnAnswerIsRepeatedUnderItsClaimID(t *testing.T) {
 				for _, id := range claimIDs(calls) {
 					require.Equal(t, claimIDs(calls)[0], id)
 				}
-				require.Regexp(t, regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`), claimIDs(calls)[0])
+				require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, claimIDs(calls)[0])
 				require.Equal(t, "me", calls[0].req.(*queueboxv1.ClaimRequest).GetWorkerId())
 			})
 		})
@@ -120,7 +119,7 @@ func TestClaim_WaitForeverEndsWithTheMessageOrTheContext(t *testing.T) {
 
 func TestT5_ADrainingServerIsAskedAgainAtOnceAndNotWithoutPause(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake, c *Client) {
-		f.onClaim = func(_ context.Context, n int, _ *queueboxv1.ClaimRequest) (*queueboxv1.ClaimResponse, error) {
+		f.onClaim = func(context.Context, int, *queueboxv1.ClaimRequest) (*queueboxv1.ClaimResponse, error) {
 			if time.Since(f.began) < 10*time.Second {
 				return &queueboxv1.ClaimResponse{EmptyReason: queueboxv1.EmptyReason_EMPTY_REASON_DRAINING}, nil
 			}

@@ -209,8 +209,8 @@ func fromItem(op string, item *queueboxv1.ItemError) *Error {
 	e := &Error{
 		Op:     op,
 		Reason: reasonOf(item.GetReason()),
-		status: status.New(codes.Code(item.GetCode()), item.GetMessage()), //nolint:gosec // status codes are small
 	}
+	e.status = statusOf(codes.Code(item.GetCode()), item.GetMessage(), e.Reason, item.GetMetadata())
 	e.setMetadata(item.GetMetadata())
 	return e
 }
@@ -233,10 +233,19 @@ func reasonOf(r queueboxv1.ErrorReason) Reason {
 
 // localLoss is the error of a claim whose local deadline passed.
 func localLoss(op string) *Error {
-	return &Error{
-		Op:     op,
-		Reason: ReasonClaimLost,
-		Cause:  CauseLocalDeadline,
-		status: status.New(codes.FailedPrecondition, "no renewal was accepted before the local deadline of the lease"),
+	metadata := map[string]string{"cause": CauseLocalDeadline}
+	const text = "no renewal was accepted before the local deadline of the lease"
+	e := &Error{Op: op, Reason: ReasonClaimLost, status: statusOf(codes.FailedPrecondition, text, ReasonClaimLost, metadata)}
+	e.setMetadata(metadata)
+	return e
+}
+
+// statusOf builds the status of an error that came without one, as the server would have.
+func statusOf(code codes.Code, text string, reason Reason, metadata map[string]string) *status.Status {
+	plain := status.New(code, text)
+	full, err := plain.WithDetails(&errdetails.ErrorInfo{Reason: string(reason), Domain: errorDomain, Metadata: metadata})
+	if err != nil {
+		return plain
 	}
+	return full
 }

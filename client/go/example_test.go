@@ -17,7 +17,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -48,7 +48,7 @@ func ExampleClient_Claim() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	ctx := context.Background()
 
 	handles, err := c.Claim(ctx, queuebox.ClaimOptions{Queue: "mail", Max: 10, Wait: queuebox.WaitForever})
@@ -57,10 +57,11 @@ func ExampleClient_Claim() {
 		return
 	}
 	for _, h := range handles {
-		if err := send(h.Context(), h.Message().ID, h.Message().Payload); err != nil {
-			_, err = h.Retry(ctx, queuebox.RetryOptions{Delay: time.Minute, Error: err.Error()})
-		} else {
+		err := send(h.Context(), h.Message().ID, h.Message().Payload)
+		if err == nil {
 			_, err = h.Complete(ctx)
+		} else {
+			_, err = h.Retry(ctx, queuebox.RetryOptions{Delay: time.Minute, Error: err.Error()})
 		}
 		if errors.Is(err, queuebox.ErrClaimLost) {
 			fmt.Println("somebody else has", h.Message().ID)

@@ -34,7 +34,7 @@ func TestImports_GRPCProtobufAndTheGeneratedCodeOnly(t *testing.T) {
 	// By itself it imports no more than this.
 	out, err = exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, ".").CombinedOutput()
 	require.NoError(t, err, string(out))
-	for _, dep := range strings.Fields(string(out)) {
+	for dep := range strings.FieldsSeq(string(out)) {
 		if strings.Contains(dep, ".") {
 			require.NotContains(t, dep, "golang.org/x/")
 		}

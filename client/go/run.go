@@ -70,13 +70,13 @@ func (r *run) claim(ctx context.Context) error {
 		case err == nil:
 			pause.failures = 0
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the end of ctx is how a run is stopped
 		case hopeless(err):
 			return err
 		default:
 			r.logger.ErrorContext(ctx, "claim failed", "error", err)
 			if r.client.sleep(ctx, pause.next(0)) != nil {
-				return nil
+				return nil //nolint:nilerr // the end of ctx is how a run is stopped
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func (r *run) begin(ctx context.Context, h *Handle) {
 			r.release(h, 0)
 			return
 		}
-		r.task(h)
+		r.task(h) //nolint:contextcheck // what was begun has the stop budget, whatever becomes of ctx
 	})
 }
 

@@ -19,7 +19,7 @@ func TestServiceConfig_IsTheOneThatTheDocumentationPrints(t *testing.T) {
 	require.True(t, found)
 	printed, _, found := strings.Cut(rest, "\n```")
 	require.True(t, found)
-	require.Equal(t, serviceConfig, printed)
+	require.JSONEq(t, serviceConfig, printed)
 }
 
 // TestServiceConfig_NamesEveryUnaryCall keeps a new call from going without a decision.

@@ -23,8 +23,6 @@ import (
 type running struct {
 	stop  context.CancelFunc
 	ended chan error
-	// stopped is when stop was called, took how long Run went on after it.
-	stopped time.Time
 }
 
 func runWorker(t *testing.T, c *Client, config WorkerConfig, handler Handler) *running {
