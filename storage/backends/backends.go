@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/postgres"
 	"github.com/queuebox/queuebox/storage/sqlite"
 )
 
@@ -48,7 +49,17 @@ func Open(ctx context.Context, storageURL string, o Options) (storage.Store, err
 		if err != nil {
 			return nil, err
 		}
-		return sqlite.Open(ctx, cfg)
+		s, err := sqlite.Open(ctx, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	case "postgres", "postgresql":
+		s, err := postgres.Open(ctx, postgresConfig(storageURL, o))
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	default:
 		return nil, unknownScheme(storageURL)
 	}
@@ -64,6 +75,9 @@ func Migrate(ctx context.Context, storageURL string, o Options) (MigrateResult, 
 		}
 		res, err := sqlite.Migrate(ctx, cfg)
 		return MigrateResult(res), err
+	case "postgres", "postgresql":
+		from, to, err := postgres.Migrate(ctx, postgresConfig(storageURL, o))
+		return MigrateResult{From: from, To: to}, err
 	default:
 		return MigrateResult{}, unknownScheme(storageURL)
 	}
@@ -80,6 +94,17 @@ func scheme(storageURL string) string {
 // unknownScheme names the scheme alone, since the rest may hold a password.
 func unknownScheme(storageURL string) error {
 	return fmt.Errorf("%w: scheme %q is not one of sqlite, postgres, postgresql", ErrURL, scheme(storageURL))
+}
+
+func postgresConfig(storageURL string, o Options) postgres.Config {
+	return postgres.Config{
+		URL:                   storageURL,
+		ListenURL:             o.ListenURL,
+		MaxConns:              o.MaxConns,
+		AllowUnsafeDurability: o.AllowUnsafeDurability,
+		Migrate:               o.Migrate,
+		Logger:                o.Logger,
+	}
 }
 
 // sqliteConfig reads sqlite:///absolute/path and sqlite://relative/path. The path is

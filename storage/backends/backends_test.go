@@ -1,0 +1,80 @@
+package backends_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/backends"
+)
+
+func TestOpen_SQLite(t *testing.T) {
+	t.Run("an absolute path", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "a b.db")
+		res, err := backends.Migrate(t.Context(), "sqlite://"+path, backends.Options{})
+		require.NoError(t, err)
+		require.Equal(t, backends.MigrateResult{From: 0, To: 1}, res)
+		res, err = backends.Migrate(t.Context(), "sqlite://"+path, backends.Options{})
+		require.NoError(t, err)
+		require.Equal(t, backends.MigrateResult{From: 1, To: 1}, res)
+		openAndClose(t, "sqlite://"+filepath.Dir(path)+"/a%20b.db")
+		require.FileExists(t, path)
+	})
+	t.Run("a relative path", func(t *testing.T) {
+		t.Chdir(t.TempDir())
+		require.NoError(t, os.Mkdir("data", 0o700))
+		openAndClose(t, "sqlite://data/queuebox.db")
+		require.FileExists(t, filepath.Join("data", "queuebox.db"))
+	})
+	t.Run("D9 unsafe durability", func(t *testing.T) {
+		path := "sqlite://" + filepath.Join(t.TempDir(), "q.db") + "?synchronous=normal"
+		s, err := backends.Open(t.Context(), path, backends.Options{})
+		require.ErrorIs(t, err, storage.ErrUnsafeDurability)
+		require.Nil(t, s)
+		s, err = backends.Open(t.Context(), path, backends.Options{AllowUnsafeDurability: true})
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+	})
+}
+
+func openAndClose(t *testing.T, storageURL string) {
+	t.Helper()
+	s, err := backends.Open(t.Context(), storageURL, backends.Options{})
+	require.NoError(t, err)
+	require.Equal(t, "sqlite", s.Capabilities().Name)
+	require.NoError(t, s.Close())
+}
+
+func TestOpen_RefusesOtherURLs(t *testing.T) {
+	for storageURL, want := range map[string]string{
+		"":                                  "scheme",
+		"queuebox.db":                       "scheme",
+		"mongodb://user:secret@host/x":      "mongodb",
+		"sqlite::memory:":                   "sqlite://",
+		"sqlite:queuebox.db":                "sqlite://",
+		"sqlite://":                         "needs a file",
+		"sqlite://:memory:":                 "needs a file",
+		"sqlite:///tmp/%zz":                 "path",
+		"sqlite:///tmp/q.db?mode=memory":    "mode",
+		"sqlite:///tmp/q.db?synchronous=no": "synchronous",
+	} {
+		t.Run(storageURL, func(t *testing.T) {
+			s, err := backends.Open(t.Context(), storageURL, backends.Options{})
+			require.Nil(t, s)
+			require.ErrorContains(t, err, want)
+			require.NotContains(t, err.Error(), "secret")
+			_, err = backends.Migrate(t.Context(), storageURL, backends.Options{})
+			require.ErrorContains(t, err, want)
+		})
+	}
+}
+
+func TestOpen_PostgresHidesThePassword(t *testing.T) {
+	s, err := backends.Open(t.Context(), "postgres://someone:secret@127.0.0.1:1/x?connect_timeout=2", backends.Options{})
+	require.Nil(t, s)
+	require.ErrorIs(t, err, storage.ErrUnavailable)
+	require.NotContains(t, err.Error(), "secret")
+}
