@@ -14,9 +14,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
 	"github.com/queuebox/queuebox/internal/config"
+	"github.com/queuebox/queuebox/server"
 	"github.com/queuebox/queuebox/storage"
 )
 
@@ -164,6 +166,21 @@ func TestStartBlock(t *testing.T) {
 type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestDefaultsAreThoseOfTheServer keeps the table of options and the defaults of package
+// server, which programs that embed it see, from drifting apart.
+func TestDefaultsAreThoseOfTheServer(t *testing.T) {
+	var c serveCmd
+	parser, err := kong.New(&c)
+	require.NoError(t, err)
+	_, err = parser.Parse(nil)
+	require.NoError(t, err)
+	want := server.DefaultConfig()
+	got := c.serverConfig(nil, want.Logger)
+	require.NotNil(t, got.Registry)
+	got.Registry, got.Version = want.Registry, want.Version
+	require.Equal(t, want, got)
+}
 
 func TestLogLevel(t *testing.T) {
 	var text bytes.Buffer

@@ -65,7 +65,7 @@ func (c *serveCmd) Run(a *app) error {
 		}
 	}()
 
-	srv, err := c.newServer(store, logger)
+	srv, err := server.New(c.serverConfig(store, logger))
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
@@ -118,7 +118,8 @@ func serve(ctx context.Context, srv *server.Server, lis, metrics net.Listener, l
 	}
 }
 
-func (c *serveCmd) newServer(store storage.Store, logger *slog.Logger) (*server.Server, error) {
+// serverConfig hands every option to the server that it works in.
+func (c *serveCmd) serverConfig(store storage.Store, logger *slog.Logger) server.Config {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg := server.DefaultConfig()
@@ -136,7 +137,7 @@ func (c *serveCmd) newServer(store storage.Store, logger *slog.Logger) (*server.
 	cfg.MaxWaiters = c.MaxWaiters
 	cfg.MaxConnectionAge = c.MaxConnectionAge
 	cfg.QueueLabels = c.QueueLabels
-	return server.New(cfg)
+	return cfg
 }
 
 func (c *serveCmd) queueDefaults() storage.QueueSettings {

@@ -62,7 +62,7 @@ func TestPrecedence(t *testing.T) {
 	require.Equal(t, 200*time.Millisecond, o.PollInterval, "the file wins over the default")
 	require.False(t, o.CreateQueues)
 	require.True(t, o.MetricsOff(), "an empty value in the file is a value")
-	require.Equal(t, 30*time.Second, o.DrainTimeout, "the default stays where nobody set one")
+	require.Equal(t, 20*time.Second, o.DrainTimeout, "the default stays where nobody set one")
 
 	require.Equal(t, []config.Setting{
 		{Name: "config", Value: file, Source: config.FromFlag},

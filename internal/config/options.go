@@ -65,8 +65,8 @@ type AddressOption struct {
 
 // ServerOptions shape the work of the server.
 type ServerOptions struct {
-	MaxConnectionAge time.Duration `default:"0s" placeholder:"DURATION" group:"Network" help:"Close a connection gracefully after about this time, so that clients spread over replicas again. 0 never does."`
-	DrainTimeout     time.Duration `default:"30s" placeholder:"DURATION" group:"Server" help:"How long a stop waits for running calls. A second signal ends the wait."`
+	MaxConnectionAge time.Duration `default:"30m" placeholder:"DURATION" group:"Network" help:"Close a connection gracefully after about this time, so that clients spread over replicas again. 0 never does."`
+	DrainTimeout     time.Duration `default:"20s" placeholder:"DURATION" group:"Server" help:"How long a stop waits for running calls. A second signal ends the wait."`
 	MaxWait          time.Duration `default:"20s" placeholder:"DURATION" group:"Server" help:"Longest time that a Claim may wait for messages; a longer wish is cut to it."`
 	PollInterval     time.Duration `default:"1s" placeholder:"DURATION" group:"Server" help:"Longest time between two looks into a queue that somebody waits for, where no notification comes."`
 	MaxWaiters       int           `default:"10000" placeholder:"N" group:"Server" help:"Most Claim calls that wait at the same time."`
