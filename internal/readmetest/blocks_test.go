@@ -18,8 +18,9 @@ var marked = regexp.MustCompile("(?s)<!-- readmetest: ([a-z]+) -->\n```[a-z]+\n(
 // blocks returns the marked pieces of a page in their order. A mark without a piece of code
 // is an error, so that no piece drops out of the test by a slip.
 func blocks(page string) ([]block, error) {
-	var found []block
-	for _, m := range marked.FindAllStringSubmatch(page, -1) {
+	matches := marked.FindAllStringSubmatch(page, -1)
+	found := make([]block, 0, len(matches))
+	for _, m := range matches {
 		found = append(found, block{kind: m[1], text: m[2]})
 	}
 	if marks := strings.Count(page, "<!-- readmetest:"); marks != len(found) {

@@ -147,7 +147,7 @@ func serve(t *testing.T) (string, queueboxv1.AdminServiceClient) {
 		args = []string{"serve", "--listen", address, "--metrics-listen", freeAddress(t)}
 		t.Logf("the default ports are taken, so the server runs on %s", address)
 	}
-	server := exec.Command(binary, args...) //nolint:noctx // ended in order below
+	server := exec.Command(binary, args...) // no context: it is ended in order below
 	server.Dir = dir
 	server.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "QUEUEBOX_") && !strings.HasPrefix(v, "QUEUEBOX_TEST_")
@@ -244,7 +244,7 @@ last=${!#}
 "` + grpcurl + `/grpcurl" "$@" | tee "$(printf '` + dir + `/answers/%03d-%s' "$n" "${last##*/}")"
 `
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "answers"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "grpcurl"), []byte(wrapper), 0o700)) //nolint:gosec // it has to run
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "grpcurl"), []byte(wrapper), 0o700))
 	cmd := exec.CommandContext(t.Context(), "bash", "-e", "-o", "pipefail", "-c", strings.ReplaceAll(lines, defaultAddress, address))
 	cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()

@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -260,11 +261,11 @@ func (d *demo) stopAll() error {
 	d.startMu.Lock()
 	defer d.startMu.Unlock()
 	var errs []error
-	for i := len(d.started) - 1; i >= 0; i-- {
+	for _, p := range slices.Backward(d.started) {
 		select {
-		case <-d.started[i].exited: // whoever waited for it has judged its exit
+		case <-p.exited: // whoever waited for it has judged its exit
 		default:
-			errs = append(errs, d.started[i].stop(10*time.Second))
+			errs = append(errs, p.stop(10*time.Second))
 		}
 	}
 	d.started = nil

@@ -28,7 +28,7 @@ type process struct {
 // start runs a program; show is told each line that it writes.
 func start(name, dir string, show func(line string), path string, args ...string) (*process, error) {
 	// No context: a killed demo process would not end the program in order. stop does.
-	cmd := exec.Command(path, args...) //nolint:noctx // see above
+	cmd := exec.Command(path, args...) //nolint:noctx,gosec // see above; the programs are those of this repository
 	cmd.Dir = dir
 	// Ctrl-C on a terminal goes to the demo alone, which then ends its programs in order.
 	cmd.SysProcAttr = ownGroup()
@@ -128,7 +128,7 @@ func (p *process) stop(grace time.Duration) error {
 
 // run runs a program to its end and returns what it wrote.
 func run(ctx context.Context, dir, path string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, path, args...)
+	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // the programs are those of this repository
 	cmd.Dir = dir
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

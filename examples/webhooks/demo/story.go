@@ -103,7 +103,7 @@ func awaitStopped(ctx context.Context, p *process) error {
 	for {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 		if err != nil {
-			return nil //nolint:nilerr // no /proc here: the signal has to be enough
+			return nil // no /proc here: the signal has to be enough
 		}
 		// The state follows the name of the program, which ends with the last parenthesis.
 		if _, rest, ok := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), ") "); ok && strings.HasPrefix(rest, "T") {
@@ -126,6 +126,6 @@ func expected(delivery webhook.Delivery) (outcome string, attempts int32, code s
 	case fails >= maxAttempts:
 		return "dead: attempts exhausted", maxAttempts, ""
 	default:
-		return "completed", int32(fails) + 1, "" //nolint:gosec // below maxAttempts
+		return "completed", int32(fails) + 1, ""
 	}
 }

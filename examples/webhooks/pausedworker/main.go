@@ -117,6 +117,8 @@ func explain(err error) string {
 }
 
 // runClient does the same with a handle, whose context ends when the lease does.
+//
+//nolint:contextcheck // the context of the handle comes from that of the claim
 func (o options) runClient(ctx context.Context) error {
 	client, err := queuebox.Dial(o.server)
 	if err != nil {
@@ -133,10 +135,11 @@ func (o options) runClient(ctx context.Context) error {
 		return errors.New("nothing to claim")
 	}
 	h := handles[0]
+	held := h.Context() // ends with ErrClaimLost as its cause when the claim does
 	o.say("claimed %s, attempt %d, renewed by itself from now on", h.Message().ID, h.Message().Attempt)
 
-	if err := o.post(h.Context(), h.Message().Attributes, h.Message().Payload); err != nil {
-		if cause := context.Cause(h.Context()); errors.Is(cause, queuebox.ErrClaimLost) {
+	if err := o.post(held, h.Message().Attributes, h.Message().Payload); err != nil {
+		if cause := context.Cause(held); errors.Is(cause, queuebox.ErrClaimLost) {
 			o.say("work cancelled: %v; no Complete is sent", cause)
 			return nil
 		}

@@ -24,10 +24,10 @@ func main() {
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *server, *queue, *dir, *only, *limit); err != nil {
+	err := run(ctx, *server, *queue, *dir, *only, *limit)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "producer:", err)
-		stop()
 		os.Exit(1)
 	}
 }

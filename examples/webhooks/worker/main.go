@@ -34,10 +34,10 @@ func main() {
 
 	// SIGTERM ends the claims; what is running is finished, or released where it takes too long.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o, os.Stdout); err != nil {
+	err := run(ctx, o, os.Stdout)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)
-		stop()
 		os.Exit(1)
 	}
 }

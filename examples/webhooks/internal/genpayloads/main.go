@@ -93,15 +93,15 @@ func deliveryID(name string) string {
 // write replaces the two folders and the index below dir.
 func write(dir string, files map[string][]byte) error {
 	for _, sub := range []string{"deliveries", "malformed"} {
-		if err := os.RemoveAll(filepath.Join(dir, sub)); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, sub)); err != nil { //nolint:gosec // the directory that was asked for
 			return fmt.Errorf("empty the folder: %w", err)
 		}
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o750); err != nil { //nolint:gosec // the directory that was asked for
 			return fmt.Errorf("make the folder: %w", err)
 		}
 	}
 	for name, body := range files {
-		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), body, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(name)), body, 0o644); err != nil { //nolint:gosec // files of the repository, for everybody to read
 			return fmt.Errorf("write the payload: %w", err)
 		}
 	}
