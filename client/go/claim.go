@@ -16,7 +16,9 @@ const (
 	// which is the same unless it is set otherwise (W2).
 	longestPoll = 20 * time.Second
 	// claimSlack is what a call may take beyond its wait before the connection counts as dead.
-	claimSlack = 10 * time.Second
+	claimSlack = 20 * time.Second
+	// quickAnswer is what no server takes that waited.
+	quickAnswer = 250 * time.Millisecond
 	// maxClaim is the most messages that one Claim may ask for.
 	maxClaim = 1000
 )
@@ -79,9 +81,9 @@ func (c *Client) Claim(ctx context.Context, o ClaimOptions) ([]*Handle, error) {
 		if o.remaining(begin) <= 0 {
 			return nil, nil
 		}
-		// An empty answer long before its time comes from a server that drains, or is one that
-		// cannot wait: it must not make a loop that spins.
-		if received.Sub(sent) < wait/2 {
+		// An empty answer at once comes from a server that drains or cannot wait now: it must
+		// not make a loop that spins.
+		if received.Sub(sent) < min(wait/2, quickAnswer) {
 			if err := c.sleep(ctx, pause.next(0)); err != nil {
 				return nil, err
 			}

@@ -86,9 +86,10 @@ func retryPauses(lease time.Duration) pauses {
 	}
 }
 
-// attemptTimeout is how long one renewal or settlement may take before it counts as unanswered.
+// attemptTimeout is how long one renewal or settlement may take before it counts as unanswered:
+// short enough for three tries within a lease, long enough for a server under load.
 func attemptTimeout(lease time.Duration) time.Duration {
-	return min(max(lease/6, 50*time.Millisecond), 10*time.Second)
+	return min(max(lease/4, 100*time.Millisecond), 10*time.Second)
 }
 
 // Message returns the message.

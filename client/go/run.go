@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
 )
 
 const (
@@ -110,7 +112,16 @@ func hopeless(err error) bool {
 	if !errors.As(err, &e) {
 		return errors.Is(err, ErrClosed)
 	}
-	return e.refused() && e.Reason != "" && e.Reason != ReasonTooManyWaiters
+	switch e.Code() {
+	case codes.InvalidArgument, codes.Unimplemented:
+		return true
+	case codes.ResourceExhausted:
+		return false
+	default:
+		// Without a reason it is not the server that speaks: a source of tokens that has none
+		// for a moment, a proxy that is being configured.
+		return e.refused() && e.Reason != ""
+	}
 }
 
 // begin starts the task of a handle. One that arrived while ctx ended goes back unseen.
