@@ -54,11 +54,11 @@ func segmentsOf(hints []storage.ScanHint) segments {
 
 // claimRows is what one run of the statement returned.
 type claimRows struct {
-	now      time.Time
-	promoted int64
-	picked   int64
-	next     time.Time
-	rows     []claimRow
+	now    time.Time
+	picked int64 // rows of the ready set that the statement looked at
+	due    int64 // delayed rows that became ready
+	next   time.Time
+	rows   []claimRow
 }
 
 type claimRow struct {
@@ -67,9 +67,11 @@ type claimRow struct {
 	claimed storage.Claimed
 }
 
+// maxDue is the bound on delayed rows in claim.sql.
+const maxDue = 200
+
 // Claim implements storage.Store. Without claim ids it is one statement, with them two
-// in one round trip; more only where delayed messages became ready and nothing else
-// was there, or where a claim id names an earlier call.
+// in one round trip; more only where a claim id names an earlier call.
 func (s *Store) Claim(ctx context.Context, p storage.ClaimParams) (storage.ClaimResult, error) {
 	out := storage.ClaimResult{Calls: make([]storage.ClaimOutcome, len(p.Calls))}
 	todo := make([]int, len(p.Calls))
@@ -93,36 +95,25 @@ func (s *Store) Claim(ctx context.Context, p storage.ClaimParams) (storage.Claim
 	return out, nil
 }
 
-// claimCalls serves the calls of todo, and returns those whose claim id exists.
+// claimCalls serves the calls of todo, and returns those whose claim id was met before;
+// these took no rows, else the insert of the call had failed.
 func (s *Store) claimCalls(ctx context.Context, p storage.ClaimParams, todo []int, out *storage.ClaimResult) (met []int, err error) {
-	var total claimRows
-	for range 2 {
-		rows, known, err := s.claimOnce(ctx, p, todo)
-		if hasCode(err, codeUniqueViolation) {
-			// A call of the same id has rows or was faster: nothing of this statement happened.
-			// Each call for itself, so that the neighbours are served.
-			return s.claimSingly(ctx, p, todo, out)
-		}
-		if err != nil {
-			return nil, err
-		}
-		out.Now, out.NextReady = rows.now, rows.next
-		total = rows
-		if len(known) > 0 {
-			// The known ones took no rows, else the insert of the call had failed.
-			met = known
-		}
-		if len(rows.rows) > 0 || rows.promoted == 0 {
-			break
-		}
-		// Nothing was ready, but delayed messages have just become so: look once more.
+	rows, met, err := s.claimOnce(ctx, p, todo)
+	if hasCode(err, codeUniqueViolation) {
+		// A call of the same id has rows or was faster: nothing of this statement happened.
+		// Each call for itself, so that the neighbours are served.
+		return s.claimSingly(ctx, p, todo, out)
 	}
+	if err != nil {
+		return nil, err
+	}
+	out.Now, out.NextReady = rows.now, rows.next
 	want := 0
 	for _, i := range todo {
 		want += max(p.Calls[i].Max, 1)
 	}
-	out.More = out.More || total.promoted > 0 || total.picked >= int64(want) || total.picked > int64(len(total.rows))
-	for _, row := range total.rows {
+	out.More = out.More || rows.picked >= int64(want) || rows.due >= maxDue || rows.picked+rows.due > int64(len(rows.rows))
+	for _, row := range rows.rows {
 		call := &out.Calls[todo[row.call]]
 		call.Messages = append(call.Messages, row.claimed)
 	}
@@ -243,7 +234,7 @@ func (c *claimRows) scan(queueID int32, r pgx.Rows) error {
 		token *[16]byte
 		m     claimedColumns
 	)
-	if err := r.Scan(append([]any{&c.now, &c.promoted, &c.picked, &next, &call, &rank, &token}, m.targets()...)...); err != nil {
+	if err := r.Scan(append([]any{&c.now, &c.picked, &c.due, &next, &call, &rank, &token}, m.targets()...)...); err != nil {
 		return err
 	}
 	c.now, c.next = c.now.UTC(), utc(next)

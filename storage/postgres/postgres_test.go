@@ -6,6 +6,7 @@ import (
 	"os"
 	"sort"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,6 +41,8 @@ type database struct {
 	url    string
 	config postgres.Config
 	store  storage.Store
+	beside *pgx.Conn
+	lock   sync.Mutex // of beside
 }
 
 func open(t testing.TB, c postgres.Config) *postgres.Store {
@@ -55,6 +58,7 @@ func open(t testing.TB, c postgres.Config) *postgres.Store {
 func newDatabase(t testing.TB, clock bool, change ...func(*postgres.Config)) *database {
 	t.Helper()
 	d := &database{url: testdb.Postgres(t)}
+	d.beside = d.connect(t)
 	d.config = postgres.Config{URL: d.url, Migrate: true}
 	if clock {
 		d.exec(t, testClock)
@@ -78,14 +82,14 @@ func (d *database) connect(t testing.TB) *pgx.Conn {
 
 func (d *database) exec(t testing.TB, sql string, args ...any) {
 	t.Helper()
+	d.lock.Lock()
+	defer d.lock.Unlock()
 	ctx := context.WithoutCancel(t.Context())
-	conn, err := pgx.Connect(ctx, d.url)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(ctx) }()
+	var err error
 	if len(args) == 0 {
-		_, err = conn.PgConn().Exec(ctx, sql).ReadAll()
+		_, err = d.beside.PgConn().Exec(ctx, sql).ReadAll() // may be several statements
 	} else {
-		_, err = conn.Exec(ctx, sql, args...)
+		_, err = d.beside.Exec(ctx, sql, args...)
 	}
 	require.NoError(t, err)
 }
@@ -93,11 +97,9 @@ func (d *database) exec(t testing.TB, sql string, args ...any) {
 // lines reads rows of one text column.
 func (d *database) lines(t testing.TB, sql string, args ...any) []string {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
-	conn, err := pgx.Connect(ctx, d.url)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(ctx) }()
-	rows, err := conn.Query(ctx, sql, args...)
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	rows, err := d.beside.Query(context.WithoutCancel(t.Context()), sql, args...)
 	require.NoError(t, err)
 	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
@@ -128,18 +130,15 @@ func (d *database) row(t testing.TB, ref storage.Ref) map[string]string {
 // dump is the content of all tables of the schema but for the versions.
 func (d *database) dump(t testing.TB) string {
 	t.Helper()
-	var b strings.Builder
 	tables := d.lines(t, `SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'queuebox'::regnamespace
 		AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> 'goose_db_version' ORDER BY 1`)
+	parts := make([]string, 0, len(tables))
 	for _, table := range tables {
-		rows := d.lines(t, fmt.Sprintf("SELECT to_jsonb(x)::text FROM queuebox.%s x", table))
-		sort.Strings(rows)
-		fmt.Fprintf(&b, "%s\n", table)
-		for _, r := range rows {
-			fmt.Fprintf(&b, "  %s\n", r)
-		}
+		parts = append(parts, fmt.Sprintf("SELECT '%[1]s ' || to_jsonb(x)::text FROM queuebox.%[1]s x", table))
 	}
-	return b.String()
+	rows := d.lines(t, strings.Join(parts, " UNION ALL "))
+	sort.Strings(rows)
+	return strings.Join(rows, "\n")
 }
 
 // hold locks a row in another session until release is called.

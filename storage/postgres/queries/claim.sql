@@ -1,33 +1,21 @@
--- Leases up to $2 ready messages of a queue, in the order priority, ready time, position,
--- and moves a bounded number of delayed ones that became ready into the ready set for
--- the next claim. Writes nothing where nothing is ready (C11); never waits for a row; cuts
--- by bytes before it leases (C13); takes no more than it returns (C19: both row sources
--- are materialized). The ready set is walked in segments ($10 to $13): a range of
--- priorities from its start, or one priority from a hint on.
+-- Leases up to $2 ready messages of a queue, in the order priority, ready time, position.
+-- Delayed messages that became ready stand in line like the others, a bounded number a
+-- claim; those of them that are not taken move into the ready set. Writes nothing where
+-- nothing is ready (C11); never waits for a row; cuts by bytes before it leases (C13); leases
+-- no more than it returns (C19: what a LIMIT picks is materialized). The ready set is walked in
+-- segments ($10 to $13): a range of priorities from its start, or one priority from a hint on.
 -- Leans on message_ready and message_delayed.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 due AS MATERIALIZED (
-    SELECT m.position, row_number() OVER (ORDER BY m.ready_time, m.position) AS rank, count(*) OVER () AS rows
-    FROM (
-        SELECT d.position, d.ready_time
-        FROM queuebox.message d
-        WHERE d.queue_id = $1 AND d.place = 1 AND d.ready_time <= statement_timestamp()
-          AND NOT (SELECT q.paused FROM queuebox.queue q WHERE q.queue_id = $1)
-        ORDER BY d.ready_time, d.position
-        LIMIT 200
-        FOR UPDATE SKIP LOCKED
-    ) m
-),
--- Behind hints a row with its old ready time would be hidden, so there it becomes ready
--- now: the order among those moved together is kept by the microsecond.
-promoted AS (
-    UPDATE queuebox.message m
-    SET place = 0,
-        ready_time = CASE WHEN $9 THEN greatest(m.ready_time,
-            statement_timestamp() - (due.rows - due.rank) * interval '1 microsecond') ELSE m.ready_time END
-    FROM due
-    WHERE m.queue_id = $1 AND m.position = due.position AND m.place = 1
-    RETURNING 1
+    SELECT m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes,
+        (m.max_attempts = 0 OR m.attempt < m.max_attempts)
+        AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp()) AS fit
+    FROM queuebox.message m
+    WHERE m.queue_id = $1 AND m.place = 1 AND m.ready_time <= statement_timestamp() AND m.state = 0
+      AND NOT (SELECT q.paused FROM queuebox.queue q WHERE q.queue_id = $1)
+    ORDER BY m.ready_time, m.position
+    LIMIT 200
+    FOR UPDATE SKIP LOCKED
 ),
 picked AS MATERIALIZED (
     SELECT r.position, r.priority, r.ready_time, r.payload_bytes, r.wire_bytes
@@ -69,22 +57,41 @@ picked AS MATERIALIZED (
     ) r
     LIMIT $2
 ),
-measured AS (
-    SELECT p.position,
+line AS (
+    SELECT c.*,
         row_number() OVER w AS rank,
-        sum(p.wire_bytes) OVER w AS wire_bytes,
-        sum(p.payload_bytes) OVER w AS payload_bytes
-    FROM picked p
-    WINDOW w AS (ORDER BY p.priority DESC, p.ready_time, p.position ROWS UNBOUNDED PRECEDING)
+        sum(c.wire_bytes) OVER w AS wire_sum,
+        sum(c.payload_bytes) OVER w AS payload_sum
+    FROM (
+        SELECT p.position, p.priority, p.ready_time, p.payload_bytes, p.wire_bytes, true AS fit, false AS due FROM picked p
+        UNION ALL
+        SELECT d.position, d.priority, d.ready_time, d.payload_bytes, d.wire_bytes, d.fit, true FROM due d
+    ) c
+    WINDOW w AS (ORDER BY c.fit DESC, c.priority DESC, c.ready_time, c.position ROWS UNBOUNDED PRECEDING)
+),
+measured AS MATERIALIZED (
+    SELECT l.position, l.rank, l.due,
+        l.fit AND l.rank <= $2
+        AND (l.rank = 1 OR (($3 = 0 OR l.wire_sum <= $3) AND ($4 = 0 OR l.payload_sum <= $4))) AS take
+    FROM line l
 ),
 taken AS (
-    SELECT s.position, s.rank, ($5::integer[])[s.rank] AS call
+    SELECT s.position, s.rank, ($5::integer[])[s.rank] AS call FROM measured s WHERE s.take
+),
+-- Behind hints a row with its old ready time would be hidden, so there it becomes ready
+-- now; the order among those moved together is kept by the microsecond.
+promoted AS (
+    UPDATE queuebox.message m
+    SET place = 0,
+        ready_time = CASE WHEN $9 THEN greatest(m.ready_time,
+            statement_timestamp() - ($2 + 200 - s.rank) * interval '1 microsecond') ELSE m.ready_time END
     FROM measured s
-    WHERE s.rank = 1 OR (($3 = 0 OR s.wire_bytes <= $3) AND ($4 = 0 OR s.payload_bytes <= $4))
+    WHERE m.queue_id = $1 AND m.position = s.position AND m.place = 1 AND s.due AND NOT s.take
 ),
 leased AS (
     UPDATE queuebox.message m
     SET state = 1,
+        place = 0,
         token = gen_random_uuid(),
         lease_end = clock_timestamp() + ($6::bigint[])[t.call] * interval '1 microsecond',
         lease_ms = (($6::bigint[])[t.call] + 999) / 1000,
@@ -104,7 +111,7 @@ calls AS (
     WHERE ($8::uuid[])[l.call] IS NOT NULL
     GROUP BY l.call
 )
-SELECT clock.now, (SELECT count(*) FROM promoted), (SELECT count(*) FROM picked),
+SELECT clock.now, (SELECT count(*) FROM picked), (SELECT count(*) FROM due),
     (SELECT d.ready_time FROM queuebox.message d
         WHERE d.queue_id = $1 AND d.place = 1 AND d.ready_time > statement_timestamp()
         ORDER BY d.ready_time, d.position LIMIT 1),
