@@ -21,7 +21,7 @@ func (l bornListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bornConn{Conn: conn, addr: bornAddr{Addr: conn.RemoteAddr(), born: l.now()}}, nil
+	return bornConn{Conn: conn, addr: bornAddr{Addr: conn.RemoteAddr(), born: l.now(), conn: conn}}, nil
 }
 
 type bornConn struct {
@@ -34,6 +34,7 @@ func (c bornConn) RemoteAddr() net.Addr { return c.addr }
 type bornAddr struct {
 	net.Addr
 	born time.Time
+	conn net.Conn
 }
 
 // born is when the connection of the call was made; false where that is not known.
@@ -44,4 +45,14 @@ func born(ctx context.Context) (time.Time, bool) {
 	}
 	addr, ok := p.Addr.(bornAddr)
 	return addr.born, ok
+}
+
+// hangUp closes the connection of the call. gRPC has no way to end a stream whose
+// caller does not read: the status would wait behind the answers that are not read.
+func hangUp(ctx context.Context) {
+	if p, ok := peer.FromContext(ctx); ok {
+		if addr, ok := p.Addr.(bornAddr); ok {
+			_ = addr.conn.Close()
+		}
+	}
 }

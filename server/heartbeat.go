@@ -15,7 +15,8 @@ const (
 	// heartbeatQueue is how many answers may wait for a caller that does not read. When
 	// it is full the server stops reading too.
 	heartbeatQueue = 4
-	// slowReader is how long one answer may wait to be sent before the stream is cut.
+	// slowReader is how long one answer may wait to be sent before the stream is cut, and
+	// its connection with it.
 	slowReader = 10 * time.Second
 	// leaveTime is how long a caller that was told to go elsewhere may still use the
 	// stream before it ends.
@@ -78,6 +79,7 @@ func (h *heartbeat) serve(ctx context.Context) error {
 			return nil
 		case <-h.cut:
 			h.api.metrics.slowReaders.Inc()
+			hangUp(ctx)
 			return &apiError{
 				reason: queueboxv1.ErrorReason_ERROR_REASON_TOO_MANY_WAITERS,
 				text:   "the answers of this stream were not read for too long; read them, or open a new stream",

@@ -298,10 +298,13 @@ func (s *Server) drain(ctx context.Context) {
 	s.log.InfoContext(ctx, "drained")
 }
 
-// lameDuck waits until no lease that this server granted is left to settle, for at
-// most four fifths of the drain timeout.
+// lameDuckTime bounds how long a server that drains stays for the sake of leases. Its
+// workers can settle through any other server, and a lease outlives this one.
+const lameDuckTime = 5 * time.Second
+
+// lameDuck waits until no lease that this server granted is left to settle.
 func (s *Server) lameDuck(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout*8/10)
+	ctx, cancel := context.WithTimeout(ctx, min(lameDuckTime, s.cfg.DrainTimeout*8/10))
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
