@@ -60,14 +60,17 @@ class Lossy:
 
 def main(server, scenario):
     channel = grpc.insecure_channel(server)
-    worker = Worker(channel, "python", "python-worker", lease=1.0, wait=5.0)
+    # Only the stopped worker is to lose its claim; the others get a lease that a busy machine
+    # does not miss.
+    lease = 1.0 if scenario == "stopped" else 4.0
+    worker = Worker(channel, "python", "python-worker", lease=lease, wait=5.0)
     if scenario == "lossy":
         worker.stub = Lossy(worker.stub)
 
     def handle(claim):
         print("claimed, attempt", claim.message.attempt, flush=True)
         if scenario in ("slow", "lossy"):
-            time.sleep(2.5)  # more than two leases
+            time.sleep(1.5 * lease)
         elif scenario == "stopped":
             sys.stdin.readline()
         elif scenario == "reject":

@@ -15,7 +15,7 @@ import (
 // stopped in the middle of its work for longer than its lease. Worker B gets the message and
 // completes it. A wakes, believes that the message is its own, and completes it too.
 //
-// A second worker goes through the same with the Go client, which keeps it from trying.
+// Worker C goes through the same with the Go client, which keeps it from trying.
 func (d *demo) pausedWorker(ctx context.Context) error {
 	out, err := run(ctx, d.root, filepath.Join(d.tmp, "producer"), "-server", d.address, "-queue", pausedQueue, "-event", "pull_request", "-limit", "2")
 	if err != nil {
@@ -23,11 +23,12 @@ func (d *demo) pausedWorker(ctx context.Context) error {
 	}
 	d.say("producer: %s", out)
 
-	stub, err := d.startPaused(ctx, "worker-A")
+	// C renews, so it is first: nothing else may end its lease before it is stopped.
+	client, err := d.startPaused(ctx, "worker-C", "-client")
 	if err != nil {
 		return err
 	}
-	client, err := d.startPaused(ctx, "worker-A2", "-client")
+	stub, err := d.startPaused(ctx, "worker-A")
 	if err != nil {
 		return err
 	}
@@ -38,28 +39,28 @@ func (d *demo) pausedWorker(ctx context.Context) error {
 		if err := awaitStopped(ctx, p); err != nil {
 			return err
 		}
-		d.say("%-9s is in the middle of its work: SIGSTOP to pid %d", p.name, p.cmd.Process.Pid)
+		d.say("%-8s is in the middle of its work: SIGSTOP to pid %d", p.name, p.cmd.Process.Pid)
 	}
 
 	// B waits on the queue and is served when the leases are over.
 	b, err := d.start("worker-B", d.root, func(line string) {
 		if line != "ready" {
-			d.say("worker-B  %s", line)
+			d.say("worker-B %s", line)
 		}
 	}, filepath.Join(d.tmp, "worker"), "-server", d.address, "-queue", pausedQueue, "-worker-id", "worker-B",
 		"-lease", "5s", "-downstream", d.downstream.url+"/"+pausedQueue, "-counts", filepath.Join(d.tmp, "worker-B.json"))
 	if err != nil {
 		return err
 	}
-	d.say("worker-B  waits for a message")
+	d.say("worker-B waits for a message")
 	if err := d.awaitFinished(ctx, pausedQueue, 2); err != nil {
 		return err
 	}
 
-	// The work of A and A2 ends well, but they cannot see it yet.
+	// The work of A and C ends well, but they cannot see it yet.
 	close(d.downstream.release)
 	for _, p := range []*process{stub, client} {
-		d.say("%-9s wakes: SIGCONT", p.name)
+		d.say("%-8s wakes: SIGCONT", p.name)
 		if err := resume(p.cmd.Process); err != nil {
 			return fmt.Errorf("wake %s: %w", p.name, err)
 		}
@@ -76,16 +77,16 @@ func (d *demo) pausedWorker(ctx context.Context) error {
 	}
 	d.report.check(strings.HasPrefix(answer, "Complete refused: code FailedPrecondition, reason CLAIM_LOST, cause SUPERSEDED"),
 		"the server refuses the Complete of worker-A: %s", answer)
-	d.report.check(!strings.Contains(client.output(), "Complete accepted"), "the Complete of worker-A2 is not accepted: %s", client.output())
+	d.report.check(!strings.Contains(client.output(), "Complete accepted"), "the Complete of worker-C is not accepted: %s", client.output())
 	d.report.check(strings.Contains(client.output(), "claim lost") || strings.Contains(client.output(), "CLAIM_LOST"),
-		"worker-A2 learns that its claim is lost: %s", client.output())
+		"worker-C learns that its claim is lost: %s", client.output())
 	return nil
 }
 
 // startPaused starts a worker that claims one message, and waits until it is at work.
 func (d *demo) startPaused(ctx context.Context, name string, args ...string) (*process, error) {
 	args = append(args, "-server", d.address, "-queue", pausedQueue, "-worker-id", name, "-downstream", d.downstream.url+"/"+pausedQueue+"/held/"+name)
-	p, err := d.start(name, d.root, func(line string) { d.say("%-9s %s", name, line) }, filepath.Join(d.tmp, "pausedworker"), args...)
+	p, err := d.start(name, d.root, func(line string) { d.say("%-8s %s", name, line) }, filepath.Join(d.tmp, "pausedworker"), args...)
 	if err != nil {
 		return nil, err
 	}

@@ -140,12 +140,16 @@ func (o options) runClient(ctx context.Context) error {
 
 	if err := o.post(held, h.Message().Attributes, h.Message().Payload); err != nil {
 		if cause := context.Cause(held); errors.Is(cause, queuebox.ErrClaimLost) {
-			o.say("work cancelled: %v; no Complete is sent", cause)
+			o.say("no Complete is sent: %v", cause)
 			return nil
 		}
 		return err
 	}
 	if _, err := h.Complete(ctx); err != nil {
+		if e, ok := errors.AsType[*queuebox.Error](err); ok && e.Cause == queuebox.CauseLocalDeadline {
+			o.say("no Complete is sent: %v", err)
+			return nil
+		}
 		o.say("Complete refused: %v", err)
 		return nil
 	}
