@@ -293,7 +293,7 @@ func badAdminInputs(c *Client, id string) []badInput {
 			return err
 		})
 	}
-	add(invalid("queue"), "CreateQueue without a queue", func(ctx context.Context) error {
+	add(invalid("queue.queue"), "CreateQueue without a queue", func(ctx context.Context) error {
 		_, err := c.Admin.CreateQueue(ctx, &queueboxv1.CreateQueueRequest{})
 		return err
 	})
@@ -305,7 +305,7 @@ func badAdminInputs(c *Client, id string) []badInput {
 		_, err := c.Admin.CreateQueue(ctx, &queueboxv1.CreateQueueRequest{Queue: &queueboxv1.Queue{Queue: "new", MinLeaseMs: 60_000, MaxLeaseMs: 30_000}})
 		return err
 	})
-	add(invalid("update_mask"), "UpdateQueue with an unknown field", func(ctx context.Context) error {
+	add(invalid("update_mask.paths[0]"), "UpdateQueue with an unknown field", func(ctx context.Context) error {
 		_, err := c.Admin.UpdateQueue(ctx, &queueboxv1.UpdateQueueRequest{Queue: &queueboxv1.Queue{Queue: "q"}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"nonsense"}}})
 		return err
 	})
@@ -370,7 +370,7 @@ func badAdminInputs(c *Client, id string) []badInput {
 		_, err := c.Admin.ListQueues(ctx, &queueboxv1.ListQueuesRequest{PageToken: "\x01nonsense"})
 		return err
 	})
-	add(invalid("filter.message_ids"), "ListMessages foreign message_ids", func(ctx context.Context) error {
+	add(invalid("filter.message_ids[0]"), "ListMessages foreign message_ids", func(ctx context.Context) error {
 		_, err := c.Admin.ListMessages(ctx, &queueboxv1.ListMessagesRequest{Queue: "q", Filter: &queueboxv1.MessageFilter{MessageIds: []string{"nonsense"}}})
 		return err
 	})

@@ -438,7 +438,7 @@ func TestD1C5RoleDefaults(t *testing.T) {
 					return
 				}
 				m := out.GetMessages()[0]
-				if d := m.GetLeaseExpireTime().AsTime().Sub(out.GetServerTime().AsTime()); d != time.Minute {
+				if d := leaseLength(leaseOf{m, out}); d.Round(time.Second) != time.Minute {
 					t.Errorf("a lease of %v", d)
 				}
 				if _, err := c.Complete(t.Context(), completion("q", m)); err != nil {

@@ -22,7 +22,7 @@ func TestDrainOnSIGTERM(t *testing.T) {
 	Each(t, func(t *testing.T, db *Database) {
 		for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 			t.Run(sig.String(), func(t *testing.T) {
-				s := db.Start(t)
+				s := db.Start(t, "--drain-timeout=4s")
 				c := s.Client(t)
 				queue := "q " + sig.String()
 				enqueue(t, c, queue, "x")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 )
@@ -126,3 +127,28 @@ func waiting(t *testing.T, c *Client, queue string) int {
 }
 
 func newClaimID() string { return uuid.NewString() }
+
+// lease is an answer that tells the end of a lease and the clock of the database.
+type lease interface {
+	GetLeaseExpireTime() *timestamppb.Timestamp
+	GetServerTime() *timestamppb.Timestamp
+}
+
+// leaseOf is the lease of a claimed message.
+type leaseOf struct {
+	*queueboxv1.ClaimedMessage
+	answer *queueboxv1.ClaimResponse
+}
+
+func (l leaseOf) GetServerTime() *timestamppb.Timestamp { return l.answer.GetServerTime() }
+
+func leaseLength(l lease) time.Duration {
+	return l.GetLeaseExpireTime().AsTime().Sub(l.GetServerTime().AsTime())
+}
+
+// requireLease checks the length of a lease. The clock is read once for a statement and
+// once for its row, so a moment may lie between the two.
+func requireLease(t *testing.T, want time.Duration, l lease) {
+	t.Helper()
+	require.InDelta(t, want.Seconds(), leaseLength(l).Seconds(), 0.5)
+}

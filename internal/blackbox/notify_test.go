@@ -112,7 +112,7 @@ func TestW5ListenConnectionDies(t *testing.T) {
 // listenUp reads the gauge of the listening connection.
 func listenUp(t *testing.T, s *Server) float64 {
 	t.Helper()
-	v, ok := s.Metric(t, "queuebox_listen_up")
+	v, ok := s.Metric(t, "queuebox_listen_connected")
 	require.True(t, ok, "no such metric")
 	return v
 }

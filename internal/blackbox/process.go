@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -78,10 +79,12 @@ func (s *Server) Restart() {
 }
 
 func (s *Server) start() error {
-	args := append([]string{
-		"serve", "--storage", s.opts.Storage,
-		"--listen", s.Addr, "--metrics-listen", s.HTTPAddr,
-	}, s.opts.Args...)
+	args := []string{"serve", "--storage", s.opts.Storage, "--listen", s.Addr, "--metrics-listen", s.HTTPAddr}
+	if !slices.ContainsFunc(s.opts.Args, func(a string) bool { return strings.HasPrefix(a, "--drain-timeout") }) {
+		// A drain waits for workers to settle what they hold; most tests leave leases behind.
+		args = append(args, "--drain-timeout=500ms")
+	}
+	args = append(args, s.opts.Args...)
 	//nolint:gosec,noctx // the binary and the flags are ours; the process may outlive the context of a subtest
 	cmd := exec.Command(Binary(s.tb), args...)
 	cmd.Env = append(environment(), s.opts.Env...)
