@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 
@@ -88,8 +89,8 @@ func (s *Store) look(ctx context.Context, p storage.ClaimParams) (storage.ClaimR
 			if due {
 				return nil
 			}
-			found, err := k.scan(ctx, 1)
-			if err != nil || len(found) > 0 {
+			found, more, err := k.scan(ctx, 1)
+			if err != nil || len(found) > 0 || more {
 				return err
 			}
 		}
@@ -105,13 +106,8 @@ type claiming struct {
 	p     storage.ClaimParams
 	hints map[int32]int64
 	res   storage.ClaimResult
-}
-
-// candidate is a claimable message.
-type candidate struct {
-	position     int64
-	wireBytes    int64
-	payloadBytes int64
+	// The bounds of C13, and what was taken against them.
+	wireBytes, payloadBytes int64
 }
 
 func scanHints(hints []storage.ScanHint) map[int32]int64 {
@@ -160,16 +156,15 @@ func (k *claiming) run(ctx, quiet context.Context) (verdict, error) {
 		if err != nil {
 			return rollback, err
 		}
-		found, err := k.scan(ctx, want+1)
+		found, more, err := k.scan(ctx, want)
 		if err != nil {
 			return rollback, err
 		}
-		taken := k.cut(found, want)
-		k.res.More = len(taken) < len(found) || moved == dueLimit
-		if err := k.deal(ctx, quiet, taken); err != nil {
+		k.res.More = more || moved == dueLimit
+		if err := k.deal(ctx, quiet, found); err != nil {
 			return rollback, err
 		}
-		wrote = wrote || moved > 0 || len(taken) > 0
+		wrote = wrote || moved > 0 || len(found) > 0
 	}
 	for _, call := range k.res.Calls {
 		if len(call.Messages) == 0 {
@@ -246,111 +241,108 @@ func (k *claiming) moveDue(ctx context.Context) (int64, error) {
 	return k.c.exec(ctx, qClaimDue, k.p.QueueID, dueLimit, text)
 }
 
-// scan finds up to limit claimable messages in the order of a claim. It seeks from one
-// priority to the next smaller one, since each may have a place of its own to start at.
-func (k *claiming) scan(ctx context.Context, limit int) ([]candidate, error) {
-	var found []candidate
-	for from := int64(math.MaxInt32); len(found) < limit; {
+// scan finds up to limit claimable messages in the order of a claim, as far as the answer
+// can carry them, and tells whether there are more. It seeks from one priority to the next
+// smaller one, since each may have a place of its own to start at.
+func (k *claiming) scan(ctx context.Context, limit int) (found []storage.Claimed, more bool, err error) {
+	for from := int64(math.MaxInt32); !more; {
 		var priority int64
 		err := k.c.one(ctx, qClaimPriority, args(k.p.QueueID, from), &priority)
 		if errors.Is(err, sql.ErrNoRows) {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		hint, ok := k.hints[int32(priority)]
 		if !ok {
 			hint = math.MinInt64
 		}
-		err = k.c.each(ctx, qClaimScan, args(k.p.QueueID, priority, hint, limit-len(found)), func(rows *sql.Rows) error {
-			var c candidate
-			err := rows.Scan(&c.position, &c.wireBytes, &c.payloadBytes)
-			found = append(found, c)
-			return err
+		// One row more than is wanted tells whether there are more.
+		err = k.c.each(ctx, qClaimScan, args(k.p.QueueID, priority, hint, limit-len(found)+1), func(rows *sql.Rows) error {
+			var wire int64
+			m, err := scanLive(rows, &wire)
+			if err != nil {
+				return err
+			}
+			if len(found) == limit || !k.fits(len(found), wire, m.Message.PayloadBytes) {
+				more = true
+				return errEnough
+			}
+			found = append(found, m)
+			return nil
 		})
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		from = priority - 1
 	}
-	return found, nil
+	return found, more, nil
 }
 
-// cut takes from the front what the calls want and the answer can carry: rows are cut
-// before they are leased, and one is always allowed (C13).
-func (k *claiming) cut(found []candidate, want int) []candidate {
-	var wire, payload, maxPayload int64
+// fits counts a message against the bounds of the answer: rows are cut before they are
+// leased, and one is always allowed (C13).
+func (k *claiming) fits(taken int, wire, payload int64) bool {
+	k.wireBytes += wire
+	k.payloadBytes += payload
+	var maxPayload int64
 	if len(k.p.Calls) == 1 {
 		maxPayload = k.p.Calls[0].MaxPayloadBytes
 	}
-	for i, c := range found {
-		wire += c.wireBytes
-		payload += c.payloadBytes
-		tooMuch := k.p.MaxWireBytes > 0 && wire > k.p.MaxWireBytes || maxPayload > 0 && payload > maxPayload
-		if i == want || i > 0 && tooMuch {
-			return found[:i]
-		}
-	}
-	return found
+	tooMuch := k.p.MaxWireBytes > 0 && k.wireBytes > k.p.MaxWireBytes || maxPayload > 0 && k.payloadBytes > maxPayload
+	return taken == 0 || !tooMuch
 }
 
 // deal leases the messages to the calls, in the order of the calls.
-func (k *claiming) deal(ctx, quiet context.Context, taken []candidate) error {
+func (k *claiming) deal(ctx, quiet context.Context, found []storage.Claimed) error {
 	for i, call := range k.p.Calls {
-		if k.res.Calls[i].Status != storage.ClaimServed || len(taken) == 0 {
+		if k.res.Calls[i].Status != storage.ClaimServed || len(found) == 0 {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(call.Max, len(taken))
-		messages, err := k.lease(quiet, call, taken[:n])
-		if err != nil {
+		n := min(call.Max, len(found))
+		if err := k.lease(quiet, call, found[:n:n]); err != nil {
 			return err
 		}
-		k.res.Calls[i].Messages = messages
-		taken = taken[n:]
+		k.res.Calls[i].Messages = found[:n:n]
+		found = found[n:]
 	}
 	return nil
 }
 
-// lease claims messages for one call, and puts them in the order of the claim, which no
-// RETURNING promises.
-func (k *claiming) lease(ctx context.Context, call storage.ClaimCall, rows []candidate) ([]storage.Claimed, error) {
-	tokens := make([]byte, tokenBytes*len(rows))
+// lease claims messages for one call and fills in what that changes about them.
+func (k *claiming) lease(ctx context.Context, call storage.ClaimCall, messages []storage.Claimed) error {
+	tokens := make([]byte, tokenBytes*len(messages))
 	if _, err := rand.Read(tokens); err != nil {
-		return nil, err
-	}
-	place := make(map[int64]int, len(rows))
-	positions := make([]byte, 0, 12*len(rows)+2)
-	positions = append(positions, '[')
-	for i, r := range rows {
-		place[r.position] = i
-		if i > 0 {
-			positions = append(positions, ',')
-		}
-		positions = strconv.AppendInt(positions, r.position, 10)
-	}
-	positions = append(positions, ']')
-	messages := make([]storage.Claimed, len(rows))
-	a := args(string(positions), tokens, toMillis(call.Lease), call.WorkerID)
-	err := k.c.each(ctx, qClaimLease, a, func(r *sql.Rows) error {
-		m, err := scanLive(r)
-		m.Message = withPayload(m.Message, true)
-		messages[place[m.Message.Ref.Position]] = m
 		return err
-	})
-	if err != nil || call.ClaimID == (storage.ClaimID{}) {
-		return messages, err
 	}
-	held := make([]byte, 0, heldBytes*len(rows))
-	for _, m := range messages {
+	now, length := k.res.Now.UnixMilli(), toMillis(call.Lease)
+	held := make([]byte, 0, heldBytes*len(messages))
+	for i := range messages {
+		m := &messages[i]
+		copy(m.Token[:], tokens[tokenBytes*i:])
+		n, err := k.c.exec(ctx, qClaimLease, m.Message.Ref.Position, m.Token[:], now, length, call.WorkerID)
+		if err != nil {
+			return err
+		}
+		if n != 1 {
+			return fmt.Errorf("message %d was found and is not there", m.Message.Ref.Position)
+		}
+		m.Message = withPayload(m.Message, true)
+		m.Message.State = storage.StateProcessing
+		m.Message.Attempt++
+		m.Message.WorkerID = call.WorkerID
+		m.Message.LeaseEnd = fromMillis(now + length)
 		held = binary.BigEndian.AppendUint64(held, uint64(m.Message.Ref.Position))
 		held = append(held, m.Token[:]...)
 	}
-	_, err = k.c.exec(ctx, qClaimCallPut, k.p.QueueID, call.ClaimID[:], call.WorkerID, held)
-	return messages, err
+	if call.ClaimID == (storage.ClaimID{}) {
+		return nil
+	}
+	_, err := k.c.exec(ctx, qClaimCallPut, k.p.QueueID, call.ClaimID[:], call.WorkerID, held)
+	return err
 }
 
 // nextReady reads the earliest ready time of the delayed messages.

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/queuebox/queuebox/storage"
 )
 
-// scanLive reads a row of the columns that claim_lease, claim_held, get_live and
-// list_live share.
-func scanLive(rows interface{ Scan(...any) error }) (storage.Claimed, error) {
+// scanLive reads a row of the columns that claim_scan, claim_held, get_live and
+// list_live share. more takes what claim_scan reads beyond them.
+func scanLive(rows interface{ Scan(...any) error }, more ...any) (storage.Claimed, error) {
 	var (
 		c                storage.Claimed
 		token            []byte
@@ -23,10 +24,10 @@ func scanLive(rows interface{ Scan(...any) error }) (storage.Claimed, error) {
 		expire, leaseEnd sql.NullInt64
 	)
 	m := &c.Message
-	err := rows.Scan(&token, &m.Ref.Position, &m.Ref.QueueID, &m.IdempotencyKey, &m.PayloadBytes, &m.ContentType, &attributes,
+	columns := append(args(&token, &m.Ref.Position, &m.Ref.QueueID, &m.IdempotencyKey, &m.PayloadBytes, &m.ContentType, &attributes,
 		&m.OrderingKey, &m.Priority, &state, &outcome, &m.Attempt, &m.MaxAttempts, &create, &ready, &expire,
-		&m.LastError, &m.ReasonCode, &m.WorkerID, &leaseEnd, &m.Payload)
-	if err != nil {
+		&m.LastError, &m.ReasonCode, &m.WorkerID, &leaseEnd, &m.Payload), more...)
+	if err := rows.Scan(columns...); err != nil {
 		return c, err
 	}
 	copy(c.Token[:], token)
@@ -36,6 +37,7 @@ func scanLive(rows interface{ Scan(...any) error }) (storage.Claimed, error) {
 	if state == storage.StateProcessing {
 		m.LeaseEnd = fromNullMillis(leaseEnd)
 	}
+	var err error
 	m.Attributes, err = fromAttributes(attributes)
 	return c, err
 }
@@ -107,9 +109,14 @@ func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (
 // read on one snapshot and merged by position, which never changes, so that pages are
 // stable.
 func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) (storage.ListMessagesResult, error) {
-	before := p.Before
+	before, from := p.Before, int64(math.MinInt64)
 	if before <= 0 {
 		before = math.MaxInt64
+	}
+	if len(p.Positions) > 0 {
+		// Nobody walks over a whole table for a few positions that lie together.
+		from = slices.Min(p.Positions)
+		before = min(before, slices.Max(p.Positions)+1)
 	}
 	filters, err := listFilters(p)
 	if err != nil {
@@ -118,7 +125,7 @@ func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) 
 	var all []storage.Message
 	err = s.read(ctx, "list messages", func(c *session) error {
 		a := append(args(p.QueueID, before), filters...)
-		a = append(a, p.Payload, p.Limit+1)
+		a = append(a, p.Payload, p.Limit+1, from)
 		var live, completed, dead []storage.Message
 		if len(p.DeadReasons) == 0 {
 			err := c.each(ctx, qListLive, a, func(rows *sql.Rows) error {

@@ -137,6 +137,19 @@ func TestD3_LockedFile(t *testing.T) {
 	require.Len(t, queues, 2)
 }
 
+// TestReady_FileIsGone: SQLite goes on in a file without a name, so Ready has to look.
+func TestReady_FileIsGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "q.db")
+	s := openFile(t, path)
+	require.NoError(t, s.Ready(t.Context()))
+	require.NoError(t, os.Rename(path, path+".away"))
+	require.ErrorIs(t, s.Ready(t.Context()), storage.ErrUnavailable)
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.ErrorIs(t, s.Ready(t.Context()), storage.ErrUnavailable)
+	require.NoError(t, os.Rename(path+".away", path))
+	require.NoError(t, s.Ready(t.Context()))
+}
+
 func TestClose(t *testing.T) {
 	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "q.db")})
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ var plans = map[query]string{
 	qSettleDead:     "SEARCH message USING INTEGER PRIMARY KEY",
 	qExplainHistory: "SEARCH settlement USING PRIMARY KEY",
 	qIdempotencyGet: "SEARCH idempotency_key USING PRIMARY KEY",
-	qListDead:       "dead_queue (queue_id=? AND rowid<?)",
+	qListDead:       "dead_queue (queue_id=? AND rowid>? AND rowid<?)",
 	qStatsFinished:  "completed_finish (queue_id=? AND finish_time>?)",
 	qStatsDelayed:   "COVERING INDEX message_delayed",
 	qStatsLive:      "message_ready",

@@ -52,6 +52,7 @@ const (
 	qRenew query = "renew"
 
 	qCompleteCopy    query = "complete_copy"
+	qCompleteCopied  query = "complete_copied"
 	qCompleteDelete  query = "complete_delete"
 	qSettleHold      query = "settle_hold"
 	qSettleRetry     query = "settle_retry"

@@ -80,7 +80,10 @@ func (c *session) one(ctx context.Context, q query, args []any, dest ...any) err
 	return nil
 }
 
-// each calls fn for every row.
+// errEnough stops each; it is no error of the call.
+var errEnough = errors.New("enough")
+
+// each calls fn for every row, until fn says errEnough.
 func (c *session) each(ctx context.Context, q query, args []any, fn func(rows *sql.Rows) error) error {
 	st, err := c.prepared(ctx, q)
 	if err != nil {
@@ -92,7 +95,9 @@ func (c *session) each(ctx context.Context, q query, args []any, fn func(rows *s
 	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := fn(rows); err != nil {
+		if err := fn(rows); errors.Is(err, errEnough) {
+			return nil
+		} else if err != nil {
 			return fmt.Errorf("%s: %w", q, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"time"
 
 	"github.com/queuebox/queuebox/storage"
 )
@@ -22,7 +23,7 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 		if res.Now, err = c.now(quiet); err != nil {
 			return rollback, err
 		}
-		if err := c.completeAll(quiet, p.Items, res.Items); err != nil {
+		if err := c.completeAll(quiet, res.Now, p.Items, res.Items); err != nil {
 			return rollback, err
 		}
 		v := rollback
@@ -31,7 +32,7 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 				if err := ctx.Err(); err != nil {
 					return rollback, err
 				}
-				if res.Items[i], err = c.settle(quiet, it); err != nil {
+				if res.Items[i], err = c.settle(quiet, res.Now, it); err != nil {
 					return rollback, err
 				}
 			}
@@ -47,57 +48,76 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 	return res, nil
 }
 
-// completeAll completes what can go together and leaves the other items as they are.
-func (c *session) completeAll(ctx context.Context, items []storage.Settlement, out []storage.Settled) error {
-	times := make(map[int64]int, len(items))
-	for _, it := range items {
-		times[it.Ref.Position]++
-	}
-	var refs [][2]int64
-	var tokens []byte
+// together is what complete_copy completes in one statement.
+type together struct {
+	positions []int64
+	tokens    []byte
+}
+
+// completeAll completes what can go together, queue by queue, and leaves the other items
+// as they are.
+func (c *session) completeAll(ctx context.Context, now time.Time, items []storage.Settlement, out []storage.Settled) error {
 	place := make(map[int64]int, len(items))
 	for i, it := range items {
-		if it.Action != storage.ActionComplete || len(it.Result) > 0 || times[it.Ref.Position] > 1 {
-			continue
+		if _, ok := place[it.Ref.Position]; ok {
+			i = -1 // stands in several items
 		}
 		place[it.Ref.Position] = i
-		refs = append(refs, [2]int64{int64(it.Ref.QueueID), it.Ref.Position})
-		tokens = append(tokens, it.Token[:]...)
 	}
-	if len(refs) == 0 {
-		return nil
+	queues := make(map[int32]*together, 1)
+	for i, it := range items {
+		if it.Action != storage.ActionComplete || len(it.Result) > 0 || place[it.Ref.Position] != i {
+			continue
+		}
+		q := queues[it.Ref.QueueID]
+		if q == nil {
+			q = &together{}
+			queues[it.Ref.QueueID] = q
+		}
+		q.positions = append(q.positions, it.Ref.Position)
+		q.tokens = append(q.tokens, it.Token[:]...)
 	}
-	done, err := c.complete(ctx, refs, tokens, nil)
-	for position, ms := range done {
-		out[place[position]] = completedAt(ms)
+	for queueID, q := range queues {
+		done, err := c.complete(ctx, now, queueID, *q, nil)
+		if err != nil {
+			return err
+		}
+		for _, position := range done {
+			out[place[position]] = completedAt(now)
+		}
 	}
-	return err
+	return nil
 }
 
-func completedAt(ms int64) storage.Settled {
-	return storage.Settled{Status: storage.ItemApplied, Outcome: storage.OutcomeCompleted, SettleTime: fromMillis(ms)}
+func completedAt(t time.Time) storage.Settled {
+	return storage.Settled{Status: storage.ItemApplied, Outcome: storage.OutcomeCompleted, SettleTime: t}
 }
 
-// complete moves messages whose claims hold to the completed ones, and gives the finish
-// times by position. refs are queue ids and positions.
-func (c *session) complete(ctx context.Context, refs [][2]int64, tokens []byte, result []byte) (map[int64]int64, error) {
-	list, err := toJSON(refs)
+// complete moves messages whose claims hold to the completed ones, and gives their
+// positions. Most often it is all of them, and then nobody has to ask which.
+func (c *session) complete(ctx context.Context, now time.Time, queueID int32, what together, result []byte) ([]int64, error) {
+	list, err := toJSON(what.positions)
 	if err != nil {
 		return nil, err
 	}
-	done := make(map[int64]int64, len(refs))
-	positions := make([]int64, 0, len(refs))
-	err = c.each(ctx, qCompleteCopy, args(list, tokens, nullBlob(result)), func(rows *sql.Rows) error {
-		var position, ms int64
-		err := rows.Scan(&position, &ms)
-		done[position] = ms
-		positions = append(positions, position)
-		return err
-	})
-	if err != nil || len(done) == 0 {
-		return done, err
+	n, err := c.exec(ctx, qCompleteCopy, queueID, list, what.tokens, now.UnixMilli(), nullBlob(result))
+	if err != nil || n == 0 {
+		return nil, err
 	}
-	return done, c.remove(ctx, positions)
+	done := what.positions
+	if n != int64(len(done)) {
+		done = make([]int64, 0, n)
+		err := c.each(ctx, qCompleteCopied, args(list), func(rows *sql.Rows) error {
+			var position int64
+			err := rows.Scan(&position)
+			done = append(done, position)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return done, c.remove(ctx, done)
 }
 
 // remove deletes live rows that were copied before in the same transaction.
@@ -114,15 +134,15 @@ func (c *session) remove(ctx context.Context, positions []int64) error {
 }
 
 // settle settles one item.
-func (c *session) settle(ctx context.Context, it storage.Settlement) (storage.Settled, error) {
+func (c *session) settle(ctx context.Context, now time.Time, it storage.Settlement) (storage.Settled, error) {
 	var res storage.Settled
 	var err error
 	switch it.Action {
 	case storage.ActionComplete:
-		var done map[int64]int64
-		done, err = c.complete(ctx, [][2]int64{{int64(it.Ref.QueueID), it.Ref.Position}}, it.Token[:], it.Result)
-		if ms, ok := done[it.Ref.Position]; ok {
-			res = completedAt(ms)
+		var done []int64
+		done, err = c.complete(ctx, now, it.Ref.QueueID, together{[]int64{it.Ref.Position}, it.Token[:]}, it.Result)
+		if len(done) > 0 {
+			res = completedAt(now)
 		}
 	case storage.ActionRetry:
 		res, err = c.retry(ctx, it)

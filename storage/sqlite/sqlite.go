@@ -5,8 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -53,7 +55,9 @@ type Store struct {
 	log     *slog.Logger
 	queries map[query]string
 	schema  int64
-	caps    storage.Capabilities
+	// file is what was opened, to notice when the path names something else.
+	file fs.FileInfo
+	caps storage.Capabilities
 
 	writeDB *sql.DB
 	readDB  *sql.DB
@@ -115,6 +119,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		_ = s.Close()
 		return nil, err
 	}
+	if s.file, err = os.Stat(cfg.Path); err != nil {
+		_ = s.Close()
+		return nil, fmt.Errorf("open %s: %w: %w", cfg.Path, storage.ErrUnavailable, err)
+	}
 	return s, nil
 }
 
@@ -155,6 +163,8 @@ func (c Config) dsn(readOnly bool) string {
 		"synchronous(" + c.Synchronous + ")",
 		"temp_store(MEMORY)",
 		"cache_size(-32768)",
+		// 16 MiB: a page that many commits wrote is copied once.
+		"wal_autocheckpoint(4000)",
 		"journal_size_limit(67108864)",
 		"trusted_schema(OFF)",
 	}
@@ -231,8 +241,13 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return now, err
 }
 
-// Ready implements storage.Store: the file answers, and its schema is that of this build. D7.
+// Ready implements storage.Store: the file answers, its schema is that of this build (D7),
+// and it still lies at its path. SQLite itself goes on in a file that was deleted or
+// replaced, and nobody would ever find what is written there.
 func (s *Store) Ready(ctx context.Context) error {
+	if file, err := os.Stat(s.cfg.Path); err != nil || !os.SameFile(file, s.file) {
+		return fmt.Errorf("ready: %w: the database file was moved, deleted or replaced", storage.ErrUnavailable)
+	}
 	return s.read(ctx, "ready", func(c *session) error {
 		var have int64
 		if err := c.one(ctx, qSchemaVersion, nil, &have); err != nil {

@@ -11,7 +11,11 @@ import (
 
 // toMillis rounds a duration up, so that nothing becomes ready or over a moment early.
 func toMillis(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
 }
 
 // toInstant rounds a time up to milliseconds; nil where it is not set.
