@@ -11,7 +11,7 @@ due AS MATERIALIZED (
         (m.max_attempts = 0 OR m.attempt < m.max_attempts)
         AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp()) AS fit
     FROM queuebox.message m
-    WHERE m.queue_id = $1 AND m.place = 1 AND m.ready_time <= statement_timestamp() AND m.state = 0
+    WHERE m.queue_id = $1::integer AND m.place = 1 AND m.ready_time <= statement_timestamp() AND m.state = 0
       AND NOT (SELECT q.paused FROM queuebox.queue q WHERE q.queue_id = $1)
     ORDER BY m.ready_time, m.position
     LIMIT 200
@@ -72,21 +72,23 @@ line AS (
 measured AS MATERIALIZED (
     SELECT l.position, l.rank, l.due,
         l.fit AND l.rank <= $2
-        AND (l.rank = 1 OR (($3 = 0 OR l.wire_sum <= $3) AND ($4 = 0 OR l.payload_sum <= $4))) AS take
+        AND (l.rank = 1 OR (($3::bigint = 0 OR l.wire_sum <= $3) AND ($4::bigint = 0 OR l.payload_sum <= $4))) AS take
     FROM line l
 ),
 taken AS (
     SELECT s.position, s.rank, ($5::integer[])[s.rank] AS call FROM measured s WHERE s.take
 ),
 -- Behind hints a row with its old ready time would be hidden, so there it becomes ready
--- now; the order among those moved together is kept by the microsecond.
+-- now; the order among those moved together is kept by the microsecond. The rows are
+-- locked, so their place need not be asked again; naming it here would let the planner
+-- start from all that is delayed.
 promoted AS (
     UPDATE queuebox.message m
     SET place = 0,
-        ready_time = CASE WHEN $9 THEN greatest(m.ready_time,
+        ready_time = CASE WHEN $9::boolean THEN greatest(m.ready_time,
             statement_timestamp() - ($2 + 200 - s.rank) * interval '1 microsecond') ELSE m.ready_time END
     FROM measured s
-    WHERE m.queue_id = $1 AND m.position = s.position AND m.place = 1 AND s.due AND NOT s.take
+    WHERE m.queue_id = $1 AND m.position = s.position AND s.due AND NOT s.take
 ),
 leased AS (
     UPDATE queuebox.message m

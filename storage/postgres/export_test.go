@@ -1,0 +1,20 @@
+package postgres
+
+// What the tests of this package look at from outside.
+
+// SessionSettings is what a session runs under.
+const SessionSettings = sessionSettings
+
+// Statements gives the text of the statements whose plans are pinned.
+func Statements() (map[string]string, error) {
+	s, err := loadStatements("")
+	return map[string]string{
+		"claim": s.claim, "claim_calls": s.claimCalls, "claim_replay": s.claimReplay, "claim_replayed": s.claimReplayed,
+		"give_back": s.giveBack, "give_back_call": s.giveBackCall,
+		"renew": s.renew, "renew_wait": s.renewWait, "settle": s.settle, "settle_wait": s.settleWait,
+		"diagnose": s.diagnose, "enqueue": s.enqueue, "enqueue_keys": s.enqueueKeys,
+		"enqueue_keys_read": s.enqueueKeysRead, "enqueue_keyed": s.enqueueKeyed,
+		"message_get": s.messageGet, "message_list": s.messageList,
+		"maintain_calls": s.maintainCalls,
+	}, err
+}
