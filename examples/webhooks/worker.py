@@ -77,6 +77,7 @@ def main():
             name = "%s %s" % parse(claim.message)
         if what == "completed":
             completed[name] += 1
+            name = "%s, %s" % (claim.message.message_id, name)
         text = "%s %s, attempt %d" % (what, name, claim.message.attempt)
         print(text if error is None else "%s: %s" % (text, error), flush=True)
 

@@ -45,7 +45,8 @@ func main() {
 	binary := flag.String("server", "", "path of a queuebox-server to run instead of building one")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	d := &demo{begin: time.Now(), verbose: *verbose, binary: *binary} //nolint:forbidigo // the clock of the progress lines, compared with nothing
+	d := &demo{verbose: *verbose, binary: *binary}
+	d.restart()
 	err := d.run(ctx)
 	stop()
 	if err != nil {
@@ -75,6 +76,9 @@ type demo struct {
 	started []*process
 }
 
+// restart sets the clock of the progress lines to zero. It is compared with nothing else.
+func (d *demo) restart() { d.begin = time.Now() } //nolint:forbidigo // see above
+
 // say prints one line of progress.
 func (d *demo) say(format string, args ...any) {
 	d.sayMu.Lock()
@@ -103,6 +107,8 @@ func (d *demo) run(ctx context.Context) (err error) {
 	if err := d.build(ctx); err != nil {
 		return err
 	}
+	d.say("built")
+	d.restart()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 
@@ -146,7 +152,8 @@ func (d *demo) build(ctx context.Context) error {
 	}
 	d.say("go build: server, producer, workers (the first build takes a while)")
 	build := []string{
-		"build", "-o", d.tmp + string(filepath.Separator),
+		// Without symbols for a debugger the linker is done sooner.
+		"build", "-ldflags=-s -w", "-o", d.tmp + string(filepath.Separator),
 		"./examples/webhooks/producer", "./examples/webhooks/worker", "./examples/webhooks/pausedworker",
 	}
 	if d.binary == "" {

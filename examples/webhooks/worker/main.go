@@ -102,7 +102,7 @@ func (p *processor) handle(ctx context.Context, h *queuebox.Handle) error {
 		p.say("not completed %s %s, attempt %d: %v", event.Name, event.Repository, m.Attempt, err)
 		return err
 	}
-	p.say("completed %s %s, attempt %d", event.Name, event.Repository, m.Attempt)
+	p.say("completed %s, %s %s, attempt %d", m.ID, event.Name, event.Repository, m.Attempt)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.completed[event.Name+" "+event.Repository]++
