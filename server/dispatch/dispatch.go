@@ -266,13 +266,14 @@ func (d *Dispatcher) enter(w *waiter, waits bool) (*queue, bool, error) {
 	return q, true, nil
 }
 
-// retire forgets a queue for which nothing is known and nobody waits.
+// retire forgets a queue for which nothing is known and nobody waits. While a pause
+// after an error runs, it is known.
 func (d *Dispatcher) retire(q *queue) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.running || q.leases.len() > 0 || d.byName[q.name] != q {
+	if q.running || q.leases.len() > 0 || d.byName[q.name] != q || q.notBefore.After(d.cfg.Now()) {
 		return
 	}
 	delete(d.byName, q.name)

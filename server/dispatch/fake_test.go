@@ -1,0 +1,240 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// fakeStore is a queue in memory, for the timers alone: what a claim may take is
+// tested against real databases elsewhere.
+type fakeStore struct {
+	notifications bool
+
+	mu         sync.Mutex
+	ready      []time.Time // ready times, by position
+	taken      map[int64]bool
+	locked     map[int64]bool // ready, but held by somebody else
+	leases     map[int64]time.Time
+	ids        map[storage.ClaimID]storage.ClaimOutcome
+	workers    map[storage.ClaimID]string
+	statements []storage.ClaimParams
+	at         []time.Time
+	gaveBack   []storage.GiveBackParams
+	sent       [][]int32
+	slow       time.Duration // of a claim, before it reads
+	slowAfter  time.Duration // of a claim, after it has read
+	fail       error
+	panics     bool
+	running    int
+	overlap    bool
+	wake       func(int32)
+	up         func(bool)
+}
+
+func newFake() *fakeStore {
+	return &fakeStore{
+		taken: map[int64]bool{}, locked: map[int64]bool{}, leases: map[int64]time.Time{},
+		ids: map[storage.ClaimID]storage.ClaimOutcome{}, workers: map[storage.ClaimID]string{},
+	}
+}
+
+func (f *fakeStore) Capabilities() storage.Capabilities {
+	return storage.Capabilities{Name: "fake", Notifications: f.notifications}
+}
+
+// add puts a message into the queue and returns its position.
+func (f *fakeStore) add(delay time.Duration) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ready = append(f.ready, time.Now().Add(delay))
+	return int64(len(f.ready) - 1)
+}
+
+func (f *fakeStore) lock(position int64, locked bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.locked[position] = locked
+}
+
+func (f *fakeStore) Claim(_ context.Context, p storage.ClaimParams) (storage.ClaimResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running++
+	f.overlap = f.overlap || f.running > 1
+	defer func() { f.running-- }()
+	f.statements = append(f.statements, p)
+	f.at = append(f.at, time.Now())
+	f.pause(f.slow)
+	if f.panics {
+		panic("boom")
+	}
+	if f.fail != nil {
+		return storage.ClaimResult{}, f.fail
+	}
+	now := time.Now()
+	res := storage.ClaimResult{Now: now}
+	for _, c := range p.Calls {
+		res.Calls = append(res.Calls, f.call(c, now))
+	}
+	for i, t := range f.ready {
+		if !f.taken[int64(i)] && (res.NextReady.IsZero() || t.Before(res.NextReady)) && t.After(now) {
+			res.NextReady = t
+		}
+	}
+	f.pause(f.slowAfter)
+	return res, nil
+}
+
+// pause sleeps without the lock, as a database does.
+func (f *fakeStore) pause(d time.Duration) {
+	if d > 0 {
+		f.mu.Unlock()
+		time.Sleep(d)
+		f.mu.Lock()
+	}
+}
+
+func (f *fakeStore) call(c storage.ClaimCall, now time.Time) storage.ClaimOutcome {
+	if c.ClaimID != (storage.ClaimID{}) {
+		if old, ok := f.ids[c.ClaimID]; ok {
+			if f.workers[c.ClaimID] != c.WorkerID {
+				return storage.ClaimOutcome{Status: storage.ClaimIDReused}
+			}
+			old.Status = storage.ClaimReplayed
+			return old
+		}
+	}
+	out := storage.ClaimOutcome{Status: storage.ClaimServed}
+	for i, t := range f.ready {
+		pos := int64(i)
+		free := !f.taken[pos] || !f.leases[pos].After(now)
+		if len(out.Messages) == c.Max || t.After(now) || !free || f.locked[pos] {
+			continue
+		}
+		f.taken[pos] = true
+		f.leases[pos] = now.Add(c.Lease)
+		out.Messages = append(out.Messages, storage.Claimed{
+			Message: storage.Message{Ref: storage.Ref{QueueID: 1, Position: pos}, LeaseEnd: f.leases[pos]},
+			Token:   storage.Token{byte(len(f.statements)), byte(pos)},
+		})
+	}
+	if c.ClaimID != (storage.ClaimID{}) && len(out.Messages) > 0 {
+		f.ids[c.ClaimID] = out
+		f.workers[c.ClaimID] = c.WorkerID
+	}
+	return out
+}
+
+func (f *fakeStore) GiveBack(_ context.Context, p storage.GiveBackParams) (storage.GiveBackResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gaveBack = append(f.gaveBack, p)
+	for _, c := range p.Claims {
+		f.taken[c.Ref.Position] = false
+		f.leases[c.Ref.Position] = time.Time{}
+	}
+	return storage.GiveBackResult{GivenBack: len(p.Claims), Now: time.Now()}, nil
+}
+
+func (f *fakeStore) Notify(_ context.Context, ids []int32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sent = append(f.sent, ids)
+	return nil
+}
+
+func (f *fakeStore) Listen(ctx context.Context, wake func(int32), up func(bool)) error {
+	f.mu.Lock()
+	f.wake, f.up = wake, up
+	f.mu.Unlock()
+	up(true)
+	<-ctx.Done()
+	return nil
+}
+
+// looks returns how many statements there were.
+func (f *fakeStore) looks() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.statements)
+}
+
+type noMetrics struct{}
+
+func (noMetrics) Statement(Cause)     {}
+func (noMetrics) GaveBack(int, error) {}
+func (noMetrics) NotifySent(error)    {}
+func (noMetrics) NotifyReceived()     {}
+func (noMetrics) ListenUp(bool)       {}
+
+// start makes a dispatcher over a fake, inside a synctest bubble.
+func start(t *testing.T, f *fakeStore, change ...func(*Config)) *Dispatcher {
+	t.Helper()
+	cfg := Config{
+		Store: f,
+		Resolve: func(context.Context, string) (storage.Queue, bool, error) {
+			return storage.Queue{}, false, nil
+		},
+		Logger: slog.New(slog.DiscardHandler), Metrics: noMetrics{},
+		PollInterval: time.Second, MaxWait: 20 * time.Second, MaxWaiters: 2000,
+		StatementTimeout: 10 * time.Second, MaxWireBytes: 1 << 20,
+		Now: time.Now, Jitter: func() float64 { return 0 },
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	d := New(cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		d.Close()
+		<-done
+	})
+	return d
+}
+
+func request(wait time.Duration) Request {
+	return Request{
+		Name:     "q",
+		Queue:    storage.Queue{ID: 1, Name: "q"},
+		LeaseFor: func(storage.Queue) (time.Duration, error) { return 30 * time.Second, nil },
+		Max:      1,
+		Wait:     wait,
+	}
+}
+
+// waiting starts a call and returns its answer to come.
+type call struct {
+	answer Answer
+	err    error
+	took   time.Duration
+}
+
+func begin(ctx context.Context, d *Dispatcher, r Request) <-chan call {
+	ch := make(chan call, 1)
+	go func() {
+		start := time.Now()
+		a, err := d.Claim(ctx, r)
+		ch <- call{a, err, time.Since(start)}
+	}()
+	return ch
+}
+
+func position(t *testing.T, c call) int64 {
+	t.Helper()
+	require.NoError(t, c.err)
+	require.Len(t, c.answer.Messages, 1)
+	return c.answer.Messages[0].Message.Ref.Position
+}
