@@ -69,9 +69,15 @@ func (b *banner) database() string {
 	return b.capabilities.Name + " " + b.capabilities.Version
 }
 
+// settingsText lists what was set and by what, but for the options that have a line of
+// their own.
 func (b *banner) settingsText() string {
 	parts := make([]string, 0, len(b.settings))
 	for _, s := range b.settings {
+		switch s.Name {
+		case "storage", "listen", "metrics-listen":
+			continue
+		}
 		parts = append(parts, fmt.Sprintf("%s=%s (%s)", s.Name, s.Value, s.Source))
 	}
 	return strings.Join(parts, ", ")

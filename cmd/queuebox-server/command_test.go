@@ -102,11 +102,12 @@ func TestStorageErrorsSayWhatToDoAndNoSecret(t *testing.T) {
 	}{
 		{postgres, fmt.Errorf("connect %s: refused: %w", postgres, storage.ErrUnavailable), "check that the database runs and that --storage names it"},
 		{postgres, fmt.Errorf("fsync is off: %w", storage.ErrUnsafeDurability), "pass --allow-unsafe-durability"},
-		{postgres, fmt.Errorf("version 1, want 2: %w", storage.ErrSchema), "version 1, want 2"},
+		{postgres, fmt.Errorf("version 1, want 2: %w", storage.ErrSchema), "run: queuebox-server migrate"},
+		{"sqlite://other.db", fmt.Errorf("no tables of ours: %w", storage.ErrSchema), "give another file"},
 		{"sqlite:///nowhere/q.db", errors.New("unable to open database file"), "check that the directory exists"},
 	}
 	for _, tt := range tests {
-		err := explainStorage(tt.url, tt.err)
+		err := explainStorage(tt.url, serveSchemaHint(tt.url), tt.err)
 		require.ErrorIs(t, err, tt.err)
 		require.ErrorContains(t, err, tt.want)
 		require.NotContains(t, err.Error(), "hunter2")
@@ -133,7 +134,7 @@ func TestStartBlock(t *testing.T) {
 		capabilities: storage.Capabilities{Name: "postgres", Version: "17.2", Durability: "survives a crash of the machine"},
 		grpc:         "127.0.0.1:7420",
 		metrics:      "127.0.0.1:7421",
-		settings:     []config.Setting{{Name: "max-wait", Value: "3s", Source: config.FromEnv}},
+		settings:     []config.Setting{{Name: "listen", Value: "127.0.0.1:7420", Source: config.FromFlag}, {Name: "max-wait", Value: "3s", Source: config.FromEnv}},
 	}
 	var text bytes.Buffer
 	require.NoError(t, b.write(&text, slog.New(slog.DiscardHandler), "text"))

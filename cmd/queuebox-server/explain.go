@@ -13,11 +13,15 @@ import (
 
 // explainStorage adds to an error of a database what its operator can do about it. It
 // replaces the URL where a driver has put it into its text: it may hold a password.
-func explainStorage(url string, err error) error {
+// schemaHint is for a schema that this build does not work with, where the way out
+// depends on the command.
+func explainStorage(url, schemaHint string, err error) error {
 	hint := ""
 	switch {
-	case errors.Is(err, storage.ErrSchema), errors.Is(err, backends.ErrURL):
-		// The text says by itself which command to run, or how to write the URL.
+	case errors.Is(err, backends.ErrURL):
+		// The text says by itself how to write one.
+	case errors.Is(err, storage.ErrSchema):
+		hint = schemaHint
 	case errors.Is(err, storage.ErrUnsafeDurability):
 		hint = "change that setting, or pass --allow-unsafe-durability if acknowledged messages may be lost"
 	case strings.HasPrefix(url, "sqlite:"):

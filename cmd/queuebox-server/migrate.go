@@ -27,7 +27,7 @@ func (c *migrateCmd) Run(a *app) error {
 		Logger:                logger,
 	})
 	if err != nil {
-		return explainStorage(c.Storage, err)
+		return explainStorage(c.Storage, "a schema only moves forward: use the build that made it", err)
 	}
 	if result.From == result.To {
 		_, err = fmt.Fprintf(a.stdout, "%s: schema version %d, nothing to do\n", config.MaskURL(c.Storage), result.To)

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/queuebox/queuebox/internal/blackbox"
+	"github.com/queuebox/queuebox/internal/testdb"
 )
 
 // patience is how long a test waits for something that takes a moment.
@@ -283,4 +284,28 @@ func TestMigrateTwice(t *testing.T) {
 	second := start(t, dir, blackbox.Binary(t), []string{"migrate"}, nil)
 	require.Zero(t, second.wait(t), second.stderr)
 	require.Regexp(t, `^sqlite://queuebox\.db: schema version [1-9]\d*, nothing to do$`, second.line(t))
+}
+
+// TestPostgresIsMigratedOnRequest goes the way of an operator: a start that is refused,
+// the command that the refusal names, and a start that works.
+func TestPostgresIsMigratedOnRequest(t *testing.T) {
+	url := testdb.Postgres(t)
+	secret := filepath.Join(t.TempDir(), "storage")
+	require.NoError(t, os.WriteFile(secret, []byte(url+"\n"), 0o600))
+	environ := append([]string{"QUEUEBOX_STORAGE_FILE=" + secret}, anyPort...)
+
+	refused := start(t, t.TempDir(), blackbox.Binary(t), nil, environ)
+	require.Equal(t, exitFailure, refused.wait(t), refused.stderr)
+	require.Contains(t, refused.stderr.String(), "queuebox-server migrate")
+	requireOneLine(t, refused.stderr.String())
+
+	migrated := start(t, t.TempDir(), blackbox.Binary(t), []string{"migrate"}, environ[:1])
+	require.Zero(t, migrated.wait(t), migrated.stderr)
+	require.Contains(t, migrated.line(t), "schema version 0 -> ")
+
+	p := start(t, t.TempDir(), blackbox.Binary(t), nil, environ)
+	text, _, _ := p.block(t)
+	require.Contains(t, text, "database    postgres ")
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, p.wait(t), p.stderr)
 }

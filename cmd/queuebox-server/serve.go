@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -57,7 +58,7 @@ func (c *serveCmd) Run(a *app) error {
 		Logger:                logger,
 	})
 	if err != nil {
-		return explainStorage(c.Storage, err)
+		return explainStorage(c.Storage, serveSchemaHint(c.Storage), err)
 	}
 	defer func() {
 		if err := store.Close(); err != nil {
@@ -74,6 +75,15 @@ func (c *serveCmd) Run(a *app) error {
 	}
 	c.warn(logger)
 	return serve(ctx, srv, lis, metrics, logger)
+}
+
+// serveSchemaHint tells the way out of a schema that this build does not work with.
+// SQLite migrates itself, so that there only the file or the build can be the wrong one.
+func serveSchemaHint(url string) string {
+	if strings.HasPrefix(url, "sqlite:") {
+		return "give another file, or start the build that wrote this one"
+	}
+	return "run: queuebox-server migrate (or start with --auto-migrate); if the database has the larger version, start the newer build instead"
 }
 
 func listen(ctx context.Context, option, address string) (net.Listener, error) {
