@@ -103,10 +103,6 @@ func TestD3DatabaseAway(t *testing.T) {
 					_, err := c.Admin.ListMessages(ctx, &queueboxv1.ListMessagesRequest{Queue: queue})
 					return err
 				},
-				"GetServerInfo": func(ctx context.Context) error {
-					_, err := c.Admin.GetServerInfo(ctx, &queueboxv1.GetServerInfoRequest{})
-					return err
-				},
 			}
 			var wg sync.WaitGroup
 			for call, do := range calls {
@@ -296,7 +292,11 @@ func TestD8AnswerOfCommitCut(t *testing.T) {
 			cutter := p.CutAt(at, proxy.Statement.Commits)
 			defer p.Disarm()
 			err := call()
-			require.True(t, cutter.Struck(), "the proxy cut nothing: %v", err)
+			select {
+			case <-cutter.Done():
+			case <-time.After(5 * time.Second):
+				t.Fatalf("the proxy cut nothing: %v", err)
+			}
 			return err
 		}
 		// committed tells what the repeat must say: whether the first call had been carried

@@ -159,15 +159,17 @@ func TestT4SlowReaderIsCutOff(t *testing.T) {
 		}
 		require.Equal(t, 1.0, cut(), "the server never cut the stream")
 		t.Logf("cut off after %v", time.Since(start))
-		// What fits into the windows of the connection is still there to be read; then comes
-		// the reason.
+		// What fits into the windows of the connection is still there to be read. Then comes
+		// the reason, or the end of the connection.
 		var err error
 		answers := 0
 		for ; err == nil; answers++ {
 			_, err = stream.Recv()
 		}
 		require.Less(t, answers, 50, "buffered without bound")
-		RequireStatus(t, err, tooManyWaiters)
+		if status.Code(err) != codes.Unavailable {
+			RequireStatus(t, err, tooManyWaiters)
+		}
 
 		enqueue(t, c, "other", "x")
 		_, err = complete(t, c, "other", claimOne(t, c, "other", time.Minute))
