@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +21,7 @@ import (
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 	"github.com/queuebox/queuebox/internal/blackbox"
+	"github.com/queuebox/queuebox/internal/pythontest"
 )
 
 func TestMain(m *testing.M) { os.Exit(blackbox.Main(m)) }
@@ -31,12 +31,12 @@ func TestMain(m *testing.M) { os.Exit(blackbox.Main(m)) }
 func TestStubsAreCurrent(t *testing.T) {
 	for _, tool := range []string{"protoc", "grpc_python_plugin"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			missing(t, "no "+tool+" here: apt-get install protobuf-compiler protobuf-compiler-grpc")
+			pythontest.Missing(t, "no "+tool+" here: apt-get install protobuf-compiler protobuf-compiler-grpc")
 		}
 	}
 	out, err := exec.CommandContext(t.Context(), "../../scripts/generate-python", "--check").CombinedOutput()
 	if err != nil && strings.Contains(string(out), "needs protoc 3.21") {
-		missing(t, string(out))
+		pythontest.Missing(t, string(out))
 	}
 	require.NoError(t, err, "%s", out)
 }
@@ -111,7 +111,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, python: findPython(t)}
+	f := &fixture{t: t, python: pythontest.Find(t)}
 	f.server = blackbox.Start(t, blackbox.Options{Storage: "sqlite://" + filepath.Join(t.TempDir(), "queuebox.db"), Args: []string{"--queue-retry-min", "100ms"}})
 	conn, err := grpc.NewClient(f.server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
@@ -195,25 +195,4 @@ func (f *fixture) run(scenario string) []string {
 			require.FailNow(f.t, "the script does not end", "%q", lines)
 		}
 	}
-}
-
-// findPython returns an interpreter with grpcio.
-func findPython(t *testing.T) string {
-	t.Helper()
-	for _, candidate := range []string{"python3", "/usr/bin/python3"} {
-		if exec.CommandContext(t.Context(), candidate, "-c", "import grpc, google.protobuf").Run() == nil {
-			return candidate
-		}
-	}
-	missing(t, "no python3 with grpcio here: apt-get install python3-grpcio")
-	return ""
-}
-
-// missing skips the test out loud, or fails it where the environment requires Python.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv("QUEUEBOX_TEST_REQUIRE"), ","), "python") {
-		t.Fatal(what)
-	}
-	t.Skip(what)
 }

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/internal/pythontest"
 )
 
 // The addresses that the README prints are those of a server without flags.
@@ -101,7 +102,7 @@ func TestGoSnippet(t *testing.T) {
 func TestPythonSnippet(t *testing.T) {
 	source := texts(readme(t), "python")
 	require.NotEmpty(t, source)
-	python := findPython(t)
+	python := pythontest.Find(t)
 	address, admin := serve(t)
 	out := command(t, root, python, "-B", "-c", strings.ReplaceAll(source, defaultAddress, address))
 	require.Equal(t, "completed b'hello' None\n", out)
@@ -139,44 +140,68 @@ func serve(t *testing.T) (string, queueboxv1.AdminServiceClient) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "queuebox-server")
 	command(t, root, "go", "build", "-o", binary, "./cmd/queuebox-server")
-
-	var args []string
-	address := defaultAddress
-	if !free(t, defaultAddress) || !free(t, defaultMetrics) {
-		address = freeAddress(t)
-		args = []string{"serve", "--listen", address, "--metrics-listen", freeAddress(t)}
-		t.Logf("the default ports are taken, so the server runs on %s", address)
+	if free(t, defaultAddress) && free(t, defaultMetrics) {
+		if admin, err := start(t, binary, defaultAddress); err == nil {
+			return defaultAddress, admin
+		}
+		// Another program may have taken a port since the look.
+		require.False(t, free(t, defaultAddress) && free(t, defaultMetrics), "a server without flags starts where its ports are free")
 	}
+	address := freeAddress(t)
+	t.Logf("the default ports are taken, so the server runs on %s", address)
+	admin, err := start(t, binary, address, "serve", "--listen", address, "--metrics-listen", freeAddress(t))
+	require.NoError(t, err)
+	return address, admin
+}
+
+// start starts a server that is ended in order with the test, and waits until it answers.
+func start(t *testing.T, binary, address string, args ...string) (queueboxv1.AdminServiceClient, error) {
+	t.Helper()
 	server := exec.Command(binary, args...) // no context: it is ended in order below
-	server.Dir = dir
+	server.Dir = t.TempDir()
 	server.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "QUEUEBOX_") && !strings.HasPrefix(v, "QUEUEBOX_TEST_")
 	})
 	var log syncBuffer
 	server.Stdout, server.Stderr = &log, &log
 	require.NoError(t, server.Start())
-	exited := make(chan error, 1)
-	go func() { exited <- server.Wait() }()
-	t.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGTERM)
-		select {
-		case err := <-exited:
-			require.NoError(t, err, "the server ends in order\n%s", log.String())
-		case <-time.After(30 * time.Second):
-			_ = server.Process.Kill()
-			t.Errorf("the server does not end on SIGTERM\n%s", log.String())
-		}
-	})
+	exited := make(chan struct{})
+	var exit error
+	go func() {
+		exit = server.Wait()
+		close(exited)
+	}()
 
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	admin := queueboxv1.NewAdminServiceClient(conn)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
+	go func() {
+		select {
+		case <-exited:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	_, err = admin.GetServerInfo(ctx, &queueboxv1.GetServerInfoRequest{}, grpc.WaitForReady(true))
-	require.NoError(t, err, "the server answers\n%s", log.String())
-	return address, admin
+	if err != nil {
+		_ = server.Process.Kill()
+		<-exited
+		return nil, fmt.Errorf("the server does not answer: %w (exit: %v)\n%s", err, exit, log.String()) //nolint:errorlint // one cause is enough
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-exited:
+			require.NoError(t, exit, "the server ends in order\n%s", log.String())
+		case <-time.After(60 * time.Second):
+			_ = server.Process.Kill()
+			t.Errorf("the server does not end on SIGTERM\n%s", log.String())
+		}
+	})
+	return admin, nil
 }
 
 func free(t *testing.T, address string) bool {
@@ -267,23 +292,6 @@ func getMessage(t *testing.T, admin queueboxv1.AdminServiceClient, id string) *q
 	answer, err := admin.GetMessage(t.Context(), &queueboxv1.GetMessageRequest{Queue: "hello", MessageId: id})
 	require.NoError(t, err)
 	return answer.GetMessage()
-}
-
-// findPython returns an interpreter with grpcio, or skips out loud; where the environment
-// requires Python a missing one fails.
-func findPython(t *testing.T) string {
-	t.Helper()
-	for _, candidate := range []string{"python3", "/usr/bin/python3"} {
-		if exec.CommandContext(t.Context(), candidate, "-c", "import grpc, google.protobuf").Run() == nil {
-			return candidate
-		}
-	}
-	const missing = "no python3 with grpcio here: apt-get install python3-grpcio"
-	if slices.Contains(strings.Split(os.Getenv("QUEUEBOX_TEST_REQUIRE"), ","), "python") {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
-	return ""
 }
 
 // syncBuffer keeps the output of the server, which is written beside the test.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +31,8 @@ func start(name, dir string, show func(line string), path string, args ...string
 	// No context: a killed demo process would not end the program in order. stop does.
 	cmd := exec.Command(path, args...) //nolint:noctx,gosec // see above; the programs are those of this repository
 	cmd.Dir = dir
+	// The server reads QUEUEBOX_ variables and refuses those that it does not know.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "QUEUEBOX_") })
 	// Ctrl-C on a terminal goes to the demo alone, which then ends its programs in order.
 	cmd.SysProcAttr = ownGroup()
 	p := &process{name: name, cmd: cmd, change: make(chan struct{}), exited: make(chan struct{})}
