@@ -22,6 +22,7 @@ type record struct {
 type facts struct {
 	live struct { // the live row
 		state, outcome, action, deadReason *int16
+		attempt                            *int32
 		mine, over                         *bool
 		settleTime                         *time.Time
 	}
@@ -61,7 +62,7 @@ func (s *Store) diagnose(ctx context.Context, what string, claims []storage.Held
 			var f facts
 			err := r.Scan(
 				&now, &ord,
-				&f.live.state, &f.live.mine, &f.live.over, &f.live.outcome, &f.live.action, &f.live.deadReason, &f.live.settleTime,
+				&f.live.state, &f.live.mine, &f.live.over, &f.live.attempt, &f.live.outcome, &f.live.action, &f.live.deadReason, &f.live.settleTime,
 				&f.own.action, &f.own.outcome, &f.own.deadReason, &f.own.settleTime, &f.own.available, &f.own.others,
 				&f.done.mine, &f.done.finishTime,
 				&f.gone.mine, &f.gone.state, &f.gone.action, &f.gone.deadReason, &f.gone.finishTime,
@@ -153,9 +154,10 @@ func (f *facts) liveCause() storage.LostCause {
 		return storage.LostLeaseExpired
 	case !stateIs(f.live.state, storage.StatePending):
 		return storage.LostSuperseded
-	case f.own.others != nil && *f.own.others > 0:
-		// It waits, but another claim was settled meanwhile. Tokens that ended by running
-		// out are kept nowhere, so a made-up token is told the same.
+	case *f.live.attempt > 0 && f.own.others != nil && *f.own.others > 0:
+		// It waits, and another claim was settled meanwhile. Tokens that ended by running
+		// out are kept nowhere, so a made-up token is told the same; but such an end leaves
+		// its attempt counted.
 		return storage.LostSuperseded
 	default:
 		return storage.LostNotClaimed

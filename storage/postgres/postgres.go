@@ -155,6 +155,9 @@ func (s *Store) preflight(ctx context.Context, allowUnsafe bool) error {
 	return nil
 }
 
+// GoString keeps the inside of a store, statements and addresses, out of logs.
+func (s *Store) GoString() string { return "postgres.Store" }
+
 // Capabilities implements storage.Store.
 func (s *Store) Capabilities() storage.Capabilities { return s.caps }
 

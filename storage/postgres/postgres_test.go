@@ -148,6 +148,9 @@ func (d *database) hold(t testing.TB, ref storage.Ref, how storagetest.HoldKind)
 	if how == storagetest.HoldUpdate {
 		sql = "UPDATE queuebox.message SET wire_bytes = wire_bytes WHERE queue_id = $1 AND position = $2"
 	}
+	if how == storagetest.HoldExtend {
+		sql = "UPDATE queuebox.message SET lease_end = lease_end + interval '1 hour' WHERE queue_id = $1 AND position = $2"
+	}
 	conn := d.connect(t)
 	ctx := context.WithoutCancel(t.Context())
 	tx, err := conn.Begin(ctx)
@@ -168,10 +171,11 @@ func (d *database) holdKey(t testing.TB, queueID int32, key string) func(bool) {
 	ctx := context.WithoutCancel(t.Context())
 	tx, err := conn.Begin(ctx)
 	require.NoError(t, err)
+	// The message is delayed, so that no claim of the test meets it.
 	_, err = tx.Exec(ctx, `WITH m AS (
 		INSERT INTO queuebox.message (queue_id, position, ready_time, create_time, priority, max_attempts,
 			payload_bytes, wire_bytes, place, content_type, idempotency_key, payload)
-		VALUES ($1, nextval('queuebox.message_position'), clock_timestamp(), clock_timestamp(), 0, 20, 0, 0, 0, '', $2, '')
+		VALUES ($1, nextval('queuebox.message_position'), '2999-01-01', clock_timestamp(), 0, 20, 0, 0, 1, '', $2, '')
 		RETURNING queue_id, position)
 		INSERT INTO queuebox.idempotency_key (queue_id, key, position, create_time, content_hash)
 		SELECT queue_id, $2, position, clock_timestamp(), '\x00' FROM m`, queueID, key)
@@ -205,10 +209,24 @@ func (d *database) instance(clock bool) *storagetest.Instance {
 			return d.holdKey(t, queueID, key)
 		},
 		Sever: func(t *testing.T) { t.Helper(); d.sever(t) },
+		Waiting: func(t *testing.T) bool {
+			t.Helper()
+			return len(d.lines(t, `SELECT 'x' FROM pg_stat_activity WHERE datname = current_database()
+				AND application_name = 'queuebox' AND wait_event_type = 'Lock'`)) > 0
+		},
 		Hold: func(t *testing.T, ref storage.Ref, how storagetest.HoldKind) func() {
 			t.Helper()
 			return d.hold(t, ref, how)
 		},
+	}
+	in.Mark = func(t *testing.T, ref storage.Ref, settleTime time.Time) {
+		t.Helper()
+		d.exec(t, `UPDATE queuebox.message SET state = 3, lease_end = 'infinity', outcome = 1, mark_action = 1, settle_time = $3
+			WHERE queue_id = $1 AND position = $2 AND state = 1`, ref.QueueID, ref.Position, settleTime)
+	}
+	in.Waiting = func(t *testing.T) bool {
+		t.Helper()
+		return len(d.lines(t, "SELECT 'waits' FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' LIMIT 1")) > 0
 	}
 	if clock {
 		in.SetClock = func(t *testing.T, now time.Time) { t.Helper(); d.setClock(t, now) }

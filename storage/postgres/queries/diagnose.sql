@@ -1,8 +1,8 @@
--- Tells what is known of claims that a settlement or renewal did not find: the queue, the live row, what
--- this token was settled as, what has become of the message since. Changes nothing.
--- One snapshot for all items. Leans on the position indexes of the message tables.
+-- Tells what is known of claims that a settlement or renewal did not find: the live row, what
+-- the token was settled as, what has become of the message since. Changes nothing; one
+-- snapshot for all items. Leans on the position indexes of the message tables.
 SELECT clock_timestamp(), u.ord,
-    live.state, live.mine, live.over, live.outcome, live.mark_action, live.mark_dead_reason, live.settle_time,
+    live.state, live.mine, live.over, live.attempt, live.outcome, live.mark_action, live.mark_dead_reason, live.settle_time,
     own.action, own.outcome, own.dead_reason, own.settle_time, own.available_time,
     own.others,
     done.mine, done.finish_time,
@@ -16,7 +16,7 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT m.state, m.token IS NOT DISTINCT FROM u.token AS mine,
         coalesce(m.lease_end <= clock_timestamp(), false) AS over,
-        m.outcome, m.mark_action, m.mark_dead_reason, m.settle_time
+        m.attempt, m.outcome, m.mark_action, m.mark_dead_reason, m.settle_time
     FROM queuebox.message m
     WHERE m.queue_id = u.queue_id AND m.position = u.position
 ) live ON true
