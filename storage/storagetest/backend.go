@@ -49,6 +49,10 @@ type Instance struct {
 	// now. It only makes the held-row tests quicker and surer; nil where the database
 	// cannot tell, and the tests give a waiting call a moment instead.
 	Waiting func(t *testing.T) bool
+	// Mark marks a claimed message as completed, as the documented statement for the
+	// transaction of a worker does (E12): state settling, token kept, lease end infinity,
+	// outcome, action and settle time set. Nil where the layout has no mark.
+	Mark func(t *testing.T, ref storage.Ref, settleTime time.Time)
 	// Sever breaks every connection of the instance's stores to the database, as a
 	// restart would. Nil where there is no connection.
 	Sever func(t *testing.T)
@@ -63,4 +67,8 @@ const (
 	HoldLock HoldKind = iota + 1
 	// HoldUpdate really updates it, changing no value that a rule speaks of.
 	HoldUpdate
+	// HoldExtend makes the lease one hour longer, as a renewal does that has not
+	// committed yet. Where the backend has no row locks it is the same in a transaction
+	// that holds the write lock.
+	HoldExtend
 )

@@ -271,7 +271,48 @@ func fenceRules() []rule {
 			})
 		}
 	}
-	return rules
+	return append(rules,
+		rule{name: "E12_S1_S2_a_marked_message_refuses_every_write_by_its_state", clocks: settable, run: marked, skip: needsMarks})
+}
+
+func needsMarks(in *Instance, _ storage.Capabilities) string {
+	if in.Mark == nil {
+		return "Instance.Mark is nil: the layout has no mark"
+	}
+	return ""
+}
+
+// marked checks that a message that the transaction of its worker has marked is no
+// claim any more: it has its token still, and a lease that never ends, so the state
+// alone keeps every write away.
+func marked(t *testing.T, e *env) {
+	ref := e.one(t)
+	c := e.claimWithID(t, "A", claimID(1), 1).Messages[0]
+	e.in.Mark(t, ref, e.now)
+	at := e.now
+	e.advance(t, time.Minute)
+	row := e.liveRow(t, ref)
+	e.unchanged(t, func() {
+		require.Equal(t, storage.ItemSettled, e.renew(t, renewal(c, time.Hour))[0].Status)
+		for _, a := range actions {
+			got := e.settle(t, settlement(c, a.action))[0]
+			require.Equal(t, storage.OutcomeCompleted, got.Outcome, a.name)
+			if a.action == storage.ActionComplete {
+				require.Equal(t, storage.ItemAlreadySettled, got.Status)
+				sameTime(t, at, got.SettleTime, "the time of the mark")
+				continue
+			}
+			require.Equal(t, storage.ItemSettled, got.Status, a.name)
+			require.Equal(t, storage.ItemLost, e.settle(t, settlementOf(ref, never, a.action))[0].Status, a.name)
+		}
+		require.Empty(t, e.claimN(t, 10))
+		require.Zero(t, e.giveBack(t, storage.GiveBackParams{Claims: held(c)}))
+	})
+	again := e.claimWithID(t, "A", claimID(1), 1)
+	require.Equal(t, storage.ClaimReplayed, again.Status)
+	require.Empty(t, again.Messages, "a marked claim is held no more")
+	require.Equal(t, row, e.liveRow(t, ref))
+	require.Equal(t, storage.StateCompleted, e.get(t, ref).State, "everybody already sees the outcome")
 }
 
 func refused(t *testing.T, e *env, w write, s situation) {

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"sort"
@@ -23,18 +24,22 @@ func modelRules() []rule {
 }
 
 const (
-	// stories is the number of random stories, storySteps the length of each.
-	stories    = 25
+	// stories is the number of random stories, storySteps the length of each; a slow
+	// database tells fewer, as many as begin in storyTime.
+	stories    = 80
 	storySteps = 60
+	storyTime  = 8 * time.Second
 )
 
 func randomOperations(t *testing.T, e *env) {
 	stores := []storage.Store{e.store, e.in.Another(t)}
 	told, failed := 0, false
+	ctx, cancel := context.WithTimeout(t.Context(), storyTime)
+	defer cancel()
 	rapid.Check(t, func(rt *rapid.T) {
 		// rapid has one number of checks for a whole binary; this test has its own. After a
 		// failure every further story is one that rapid makes shorter, so it runs.
-		if told >= stories && !failed {
+		if (told >= stories || ctx.Err() != nil) && !failed {
 			return
 		}
 		told++
@@ -47,6 +52,7 @@ func randomOperations(t *testing.T, e *env) {
 		m.compareAll()
 		failed = false
 	})
+	t.Logf("%d stories", told)
 }
 
 // model is what the contract says about one queue.
@@ -119,7 +125,9 @@ func newModel(t *testing.T, rt *rapid.T, e *env, stores []storage.Store) *model 
 func (m *model) now() time.Time { return m.e.now }
 
 // store draws the server that is asked: all of them are one queue.
-func (m *model) store() storage.Store { return rapid.SampledFrom(m.stores).Draw(m.rt, "store") }
+func (m *model) store() storage.Store {
+	return m.stores[rapid.IntRange(0, len(m.stores)-1).Draw(m.rt, "store")]
+}
 
 func (m *model) step() {
 	ops := []struct {
@@ -544,10 +552,19 @@ func (m *model) judge(mm *modelMessage, c *modelClaim) (storage.ItemStatus, []st
 		return storage.ItemLost, []storage.LostCause{storage.LostLeaseExpired}
 	case mm.state == storage.StateProcessing && c != nil:
 		return storage.ItemLost, []storage.LostCause{storage.LostSuperseded}
-	case mm.state == storage.StatePending && c == nil && mm.attempt == 0:
+	case mm.state == storage.StatePending && !m.everClaimed(mm):
 		return storage.ItemLost, []storage.LostCause{storage.LostNotClaimed}
 	}
 	return storage.ItemLost, []storage.LostCause{storage.LostSuperseded, storage.LostNotClaimed}
+}
+
+func (m *model) everClaimed(mm *modelMessage) bool {
+	for _, c := range m.claims {
+		if c.m == mm {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *model) renew() {
