@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"math"
 	"net/url"
 	"path/filepath"
 	"strconv"
@@ -86,6 +87,12 @@ func newInstance(t *testing.T, testClock bool) *storagetest.Instance {
 	in.Hold = func(t *testing.T, ref storage.Ref, how storagetest.HoldKind) func() {
 		t.Helper()
 		return hold(t, outside, ref, how)
+	}
+	in.Mark = func(t *testing.T, ref storage.Ref, settleTime time.Time) {
+		t.Helper()
+		_, err := outside.ExecContext(t.Context(), `UPDATE message SET state = 3, lease_end = ?3, outcome = 1, mark_action = 1, settle_time = ?4
+			WHERE position = ?2 AND queue_id = ?1 AND state = 1`, ref.QueueID, ref.Position, int64(math.MaxInt64), settleTime.UnixMilli())
+		require.NoError(t, err)
 	}
 	return in
 }
@@ -169,6 +176,10 @@ func hold(t *testing.T, db *sql.DB, ref storage.Ref, how storagetest.HoldKind) f
 	require.NoError(t, err)
 	if how == storagetest.HoldUpdate {
 		_, err = conn.ExecContext(ctx, "UPDATE message SET wire_bytes = wire_bytes WHERE position = ? AND queue_id = ?", ref.Position, ref.QueueID)
+		require.NoError(t, err)
+	}
+	if how == storagetest.HoldExtend {
+		_, err = conn.ExecContext(ctx, "UPDATE message SET lease_end = lease_end + 3600000 WHERE position = ? AND queue_id = ?", ref.Position, ref.QueueID)
 		require.NoError(t, err)
 	}
 	return func() {
