@@ -292,7 +292,7 @@ func TestW4ManyQueues(t *testing.T) {
 			for range 3 {
 				go func() {
 					for ctx.Err() == nil {
-						r := request(5 * time.Second)
+						r := request(20 * time.Second)
 						r.Name = string(rune('a' + i))
 						r.Queue.ID = int32(i + 1)
 						_, _ = d.Claim(ctx, r)
