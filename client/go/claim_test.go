@@ -135,6 +135,18 @@ func TestT5_ADrainingServerIsAskedAgainAtOnceAndNotWithoutPause(t *testing.T) {
 	})
 }
 
+func TestClaim_AServerWithAShorterWaitIsAskedAgainWithoutAPause(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake, c *Client) {
+		f.onClaim = func(context.Context, int, *queueboxv1.ClaimRequest) (*queueboxv1.ClaimResponse, error) {
+			time.Sleep(2 * time.Second)
+			return &queueboxv1.ClaimResponse{EmptyReason: queueboxv1.EmptyReason_EMPTY_REASON_NONE_READY}, nil
+		}
+		_, err := c.Claim(t.Context(), ClaimOptions{Queue: "q", Wait: time.Minute})
+		require.NoError(t, err)
+		require.Len(t, f.seen("claim"), 30)
+	})
+}
+
 func TestClaim_ARefusalIsReturned(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake, c *Client) {
 		f.onClaim = func(context.Context, int, *queueboxv1.ClaimRequest) (*queueboxv1.ClaimResponse, error) {

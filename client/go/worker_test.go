@@ -314,6 +314,36 @@ func TestK7_AnErrorThatRepeatingCannotMendEndsTheRun(t *testing.T) {
 	})
 }
 
+func TestK7_WhatIsNotTheServersLastWordIsWaitedOut(t *testing.T) {
+	broken := true
+	source := func(context.Context) (string, error) {
+		if broken {
+			return "", errors.New("no token for the moment")
+		}
+		return "token", nil
+	}
+	inBubble(t, func(t *testing.T, f *fake, c *Client) {
+		f.onClaim = func(_ context.Context, n int, _ *queueboxv1.ClaimRequest) (*queueboxv1.ClaimResponse, error) {
+			switch n {
+			case 0:
+				return nil, failure(t, codes.Internal, ReasonInternal, nil)
+			case 1:
+				return nil, failure(t, codes.ResourceExhausted, ReasonTooManyWaiters, nil)
+			default:
+				return nil, nil
+			}
+		}
+		f.put(1)
+		w := runWorker(t, c, WorkerConfig{}, func(context.Context, *Handle) error { return nil })
+		time.Sleep(time.Minute)
+		broken = false
+		time.Sleep(10 * time.Second)
+		require.Len(t, f.seen("complete"), 1)
+		_, err := w.end()
+		require.NoError(t, err)
+	}, WithToken(source))
+}
+
 func TestK8_NoSecondRunBesideTheOldHandler(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake, c *Client) {
 		f.onRenew = func(_ context.Context, _ int, req *queueboxv1.BatchRenewRequest) (*queueboxv1.BatchRenewResponse, error) {
