@@ -16,7 +16,7 @@ import (
 func TestStatementsPerCall(t *testing.T) {
 	db := Postgres(t)
 	c := db.Start(t).Client(t)
-	count := countStatements(t, db)
+	count := CountStatements(t, db)
 	const n = 200
 	var held []*queueboxv1.ClaimedMessage
 	refill := func(queue string) {
@@ -72,12 +72,12 @@ func TestStatementsPerCall(t *testing.T) {
 			// What the server runs by itself meanwhile is counted in an idle window of the same
 			// length and taken off.
 			start := time.Now()
-			total, each := count.during(t, func() {
+			total, each := count.During(t, func() {
 				for i := range n {
 					require.NoError(t, tc.call(tc.name, i))
 				}
 			})
-			idle, _ := count.during(t, func() { time.Sleep(time.Since(start)) })
+			idle, _ := count.During(t, func() { time.Sleep(time.Since(start)) })
 			perCall := float64(total-idle) / n
 			t.Logf("%.2f statements a call; %d in all, %d of them idle: %v", perCall, total, idle, each)
 			// A few statements of the server's own may still fall into one window and not the other.

@@ -60,8 +60,8 @@ func TestW1NoMissedWakeUp(t *testing.T) {
 	Each(t, func(t *testing.T, db *Database) {
 		s := db.Start(t, "--poll-interval=1s")
 		all := deliveries(t, s.Client(t), s.Client(t), "q", 300)
-		t.Logf("enqueue answered to claim answered: p50 %v, p99 %v", percentile(all, 0.5), percentile(all, 0.99))
-		require.Less(t, percentile(all, 0.5), 100*time.Millisecond)
+		t.Logf("enqueue answered to claim answered: p50 %v, p99 %v", Percentile(all, 0.5), Percentile(all, 0.99))
+		require.Less(t, Percentile(all, 0.5), 100*time.Millisecond)
 		require.LessOrEqual(t, over(all, 300*time.Millisecond), 6, "of 300; a missed wake-up would show here")
 	})
 }
@@ -160,9 +160,9 @@ func TestW3TimersWakeWaiters(t *testing.T) {
 				}
 				wg.Wait()
 				require.Len(t, late, 9)
-				t.Logf("late: p50 %v, worst %v", percentile(late, 0.5), percentile(late, 1))
-				require.GreaterOrEqual(t, percentile(late, 0), time.Duration(0), "C2 C3: not one tick earlier")
-				require.Less(t, percentile(late, 0.5), 250*time.Millisecond)
+				t.Logf("late: p50 %v, worst %v", Percentile(late, 0.5), Percentile(late, 1))
+				require.GreaterOrEqual(t, Percentile(late, 0), time.Duration(0), "C2 C3: not one tick earlier")
+				require.Less(t, Percentile(late, 0.5), 250*time.Millisecond)
 			})
 		}
 
@@ -179,8 +179,8 @@ func TestW3TimersWakeWaiters(t *testing.T) {
 				require.Len(t, a.out.GetMessages(), 1)
 				late = append(late, a.out.GetServerTime().AsTime().Sub(ready))
 			}
-			require.GreaterOrEqual(t, percentile(late, 0), time.Duration(0))
-			require.Less(t, percentile(late, 0.5), 250*time.Millisecond)
+			require.GreaterOrEqual(t, Percentile(late, 0), time.Duration(0))
+			require.Less(t, Percentile(late, 0.5), 250*time.Millisecond)
 		})
 	})
 }
@@ -264,10 +264,10 @@ func TestW4AThousandWaiters(t *testing.T) {
 				all := thousandWaiters(t, s, queues, n)
 				if db.Engine == EnginePostgres {
 					t.Run("statements", func(t *testing.T) {
-						count := countStatements(t, db)
+						count := CountStatements(t, db)
 						const window = 4 * time.Second
 						start := time.Now()
-						total, each := count.during(t, func() { time.Sleep(window) })
+						total, each := count.During(t, func() { time.Sleep(window) })
 						rate := float64(total) / time.Since(start).Seconds()
 						t.Logf("%.1f statements a second: %v", rate, each)
 						require.LessOrEqual(t, rate, tc.limit)
