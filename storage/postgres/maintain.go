@@ -73,7 +73,7 @@ func makePartitions(ctx context.Context, conn *pgx.Conn, ahead int32, log *slog.
 			case codeInsufficientPrivilege:
 				log.DebugContext(ctx, "no right to make partitions", "table", table)
 				return nil
-			case codeLockNotAvailable, codeDuplicateTable, codeCheckViolation, codeDeadlockDetected:
+			case codeLockNotAvailable, codeDuplicateTable, codeUniqueViolation, codeCheckViolation, codeDeadlockDetected:
 				// Busy, made by another server meanwhile, or rows of that hour lie in the default
 				// partition already: they can stay there.
 				log.DebugContext(ctx, "partition not made", "partition", p.name, "code", code(err))
@@ -101,6 +101,8 @@ func makePartition(ctx context.Context, conn *pgx.Conn, table, name string, from
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	for _, sql := range []string{
 		"SET LOCAL lock_timeout = '100ms'",
+		// One at a time, or two servers could meet in the catalog.
+		"SELECT pg_advisory_xact_lock(7420742074207422)",
 		fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING ALL)", full, parent),
 		fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')",
 			parent, full, from.UTC().Format(stamp), to.UTC().Format(stamp)),

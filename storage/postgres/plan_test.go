@@ -15,14 +15,18 @@ import (
 
 // planNode is a node of EXPLAIN (FORMAT JSON).
 type planNode struct {
-	Type  string     `json:"Node Type"`
-	Table string     `json:"Relation Name"`
-	Index string     `json:"Index Name"`
-	Hit   int        `json:"Shared Hit Blocks"`
-	Read  int        `json:"Shared Read Blocks"`
-	CTE   string     `json:"CTE Name"`
-	Sub   string     `json:"Subplan Name"`
-	Plans []planNode `json:"Plans"`
+	Type  string  `json:"Node Type"`
+	Table string  `json:"Relation Name"`
+	Index string  `json:"Index Name"`
+	Hit   int     `json:"Shared Hit Blocks"`
+	Read  int     `json:"Shared Read Blocks"`
+	CTE   string  `json:"CTE Name"`
+	Sub   string  `json:"Subplan Name"`
+	Loops float64 `json:"Actual Loops"`
+	// Rows that a node read and threw away, each time it ran.
+	FilterDropped float64    `json:"Rows Removed by Filter"`
+	JoinDropped   float64    `json:"Rows Removed by Join Filter"`
+	Plans         []planNode `json:"Plans"`
 }
 
 func (n planNode) walk(f func(planNode)) {

@@ -46,6 +46,7 @@ func setUp(pooled bool) func(context.Context, *pgx.Conn) error {
 		// uuid arrays go in and out as arrays of bytes, which pgx does not guess by itself
 		// where it does not ask the database for the types.
 		c.TypeMap().RegisterDefaultPgType([][16]byte(nil), "_uuid")
+		c.TypeMap().RegisterDefaultPgType([]*[16]byte(nil), "_uuid")
 		c.TypeMap().RegisterDefaultPgType([16]byte{}, "uuid")
 		if pooled {
 			return nil

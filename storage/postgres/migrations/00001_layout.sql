@@ -82,7 +82,7 @@ CREATE TABLE queuebox.message (
     payload           bytea NOT NULL,
     CONSTRAINT message_pkey PRIMARY KEY (queue_id, position)
 ) WITH (
-    fillfactor = 50,
+    fillfactor = 40,
     autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 0.1,
