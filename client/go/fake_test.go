@@ -219,7 +219,16 @@ func (f *fake) BatchRenew(ctx context.Context, req *queueboxv1.BatchRenewRequest
 	return resp, nil
 }
 
+// setLease is the length of what is granted from now on.
+func (f *fake) setLease(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lease = d
+}
+
 func (f *fake) renewed(cancel bool) *queueboxv1.RenewResult {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return &queueboxv1.RenewResult{Outcome: &queueboxv1.RenewResult_Renewed{Renewed: &queueboxv1.RenewResponse{
 		LeaseRemainingMs: f.lease.Milliseconds(), CancelRequested: cancel,
 	}}}

@@ -104,7 +104,7 @@ func TestK1_ARequestThatHangsDelaysNoOtherHandle(t *testing.T) {
 		f.put(1)
 		claimN(t, c, 1)
 		<-hangs
-		f.lease = 3 * time.Second
+		f.setLease(3 * time.Second)
 		f.put(1)
 		short := claimN(t, c, 1)[0] // due after one second, and the first request hangs for five
 		time.Sleep(4 * time.Second)
@@ -244,7 +244,7 @@ func TestK2_AQueueThatShortensItsLeasesShortensTheDeadline(t *testing.T) {
 				return nil, errDown
 			}
 			sent = time.Since(f.began)
-			f.lease = 6 * time.Second
+			f.setLease(6 * time.Second)
 			return nil, nil
 		}
 		f.put(1)
@@ -255,11 +255,11 @@ func TestK2_AQueueThatShortensItsLeasesShortensTheDeadline(t *testing.T) {
 
 func TestK2_AReplayedClaimWithLittleLeftIsRenewedInTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake, c *Client) {
-		f.lease = 3 * time.Second
+		f.setLease(3 * time.Second)
 		f.put(1)
 		hs, err := c.Claim(t.Context(), ClaimOptions{Queue: "q", Lease: 30 * time.Second})
 		require.NoError(t, err)
-		f.lease = 30 * time.Second
+		f.setLease(30 * time.Second)
 		time.Sleep(time.Minute)
 		require.NoError(t, hs[0].Context().Err())
 		require.LessOrEqual(t, f.seen("renew")[0].at, time.Second)

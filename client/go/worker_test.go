@@ -315,9 +315,9 @@ func TestK7_AnErrorThatRepeatingCannotMendEndsTheRun(t *testing.T) {
 }
 
 func TestK7_WhatIsNotTheServersLastWordIsWaitedOut(t *testing.T) {
-	broken := true
+	var healed atomic.Bool
 	source := func(context.Context) (string, error) {
-		if broken {
+		if !healed.Load() {
 			return "", errors.New("no token for the moment")
 		}
 		return "token", nil
@@ -336,7 +336,7 @@ func TestK7_WhatIsNotTheServersLastWordIsWaitedOut(t *testing.T) {
 		f.put(1)
 		w := runWorker(t, c, WorkerConfig{}, func(context.Context, *Handle) error { return nil })
 		time.Sleep(time.Minute)
-		broken = false
+		healed.Store(true)
 		time.Sleep(10 * time.Second)
 		require.Len(t, f.seen("complete"), 1)
 		_, err := w.end()
