@@ -26,7 +26,6 @@ func enqueueRules() []rule {
 		{name: "E7_the_past_means_now", clocks: settable, run: enqueuePast},
 		{name: "E9_all_or_nothing_and_in_order", clocks: bothClocks, run: enqueueAtomic},
 		{name: "E9_a_call_that_fails_inserts_nothing", clocks: bothClocks, run: enqueueFails},
-		{name: "E9_1000_messages_over_many_queues", clocks: bothClocks, run: enqueueThousand},
 		{name: "the_limit_of_attempts_is_stored_at_enqueue", clocks: bothClocks, run: enqueueMaxAttempts},
 		{name: "E9_an_empty_call", clocks: bothClocks, run: enqueueNothing},
 	}
@@ -228,29 +227,6 @@ func enqueueFails(t *testing.T, e *env) {
 		_, err := e.store.Enqueue(t.Context(), storage.EnqueueParams{Messages: []storage.NewMessage{e.message(), lost}})
 		require.ErrorIs(t, err, storage.ErrQueueNotFound)
 	})
-}
-
-func enqueueThousand(t *testing.T, e *env) {
-	other := e.on(e.newQueue(t, settings()))
-	var ms []storage.NewMessage
-	for i := range 1000 {
-		from := e
-		if i%2 == 1 {
-			from = other
-		}
-		if i%3 == 0 {
-			ms = append(ms, from.message(keyed("key-"+string(rune('a'+i%26))+time.Duration(i).String(), "content")))
-			continue
-		}
-		ms = append(ms, from.message())
-	}
-	refs := e.enqueue(t, ms...)
-	var evens []storage.Ref
-	for i := 0; i < len(refs); i += 2 {
-		evens = append(evens, refs[i])
-	}
-	require.Equal(t, evens, refsOf(e.claimN(t, 1000)))
-	require.Len(t, other.claimN(t, 1000), 500)
 }
 
 func enqueueMaxAttempts(t *testing.T, e *env) {

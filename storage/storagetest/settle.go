@@ -31,7 +31,6 @@ func settleRules() []rule {
 		{name: "S11_one_stale_one_unknown_one_zero_among_100_leave_97_outcomes", clocks: bothClocks, run: settleBatch},
 		{name: "S11_all_actions_and_many_queues_in_one_batch", clocks: bothClocks, run: settleMixed},
 		{name: "S7_the_same_message_in_several_items_is_applied_once", clocks: bothClocks, run: settleSameTwice},
-		{name: "S3_1000_items_in_one_batch", clocks: bothClocks, run: settleThousand},
 	}
 }
 
@@ -407,29 +406,5 @@ func settleSameTwice(t *testing.T, e *env) {
 	} else {
 		require.Equal(t, storage.StatePending, m.State)
 		require.Equal(t, 3, statuses[storage.ItemSettled])
-	}
-}
-
-func settleThousand(t *testing.T, e *env) {
-	const n = 1000
-	refs := e.many(t, n)
-	cs := e.claimAs(t, "A", n, time.Hour)
-	require.Equal(t, refs, refsOf(cs))
-	renewals := make([]storage.Renewal, n)
-	settlements := make([]storage.Settlement, n)
-	for i, c := range cs {
-		renewals[i] = renewal(c, time.Hour)
-		settlements[i] = settlement(c, actions[i%4].action)
-	}
-	for i, got := range e.renew(t, renewals...) {
-		require.Equal(t, storage.ItemApplied, got.Status, "item %d", i)
-	}
-	for i, got := range e.settle(t, settlements...) {
-		require.Equal(t, storage.ItemApplied, got.Status, "item %d", i)
-		require.Equal(t, actions[i%4].outcome, got.Outcome, "item %d", i)
-	}
-	for i, got := range e.settle(t, settlements...) {
-		require.Equal(t, storage.ItemAlreadySettled, got.Status, "item %d", i)
-		require.Equal(t, actions[i%4].outcome, got.Outcome, "item %d", i)
 	}
 }
