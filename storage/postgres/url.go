@@ -86,5 +86,5 @@ func (t target) connConfig() *pgx.ConnConfig { return t.config.ConnConfig.Copy()
 // would be cut, and every such write would end as outcome unknown. The deadline is for
 // a database that does not answer at all.
 func cancelOnContext(c *pgconn.PgConn) ctxwatch.Handler {
-	return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Second}
+	return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
 }
