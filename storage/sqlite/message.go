@@ -202,10 +202,10 @@ func orEmpty[T any](list []T) []T {
 func mergeNewest(limit int, lists ...[]storage.Message) []storage.Message {
 	var out []storage.Message
 	for len(out) < limit {
-		best := -1
+		best, newest := -1, int64(0)
 		for i, l := range lists {
-			if len(l) > 0 && (best < 0 || l[0].Ref.Position > lists[best][0].Ref.Position) {
-				best = i
+			if len(l) > 0 && (best < 0 || l[0].Ref.Position > newest) {
+				best, newest = i, l[0].Ref.Position
 			}
 		}
 		if best < 0 {

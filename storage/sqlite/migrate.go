@@ -41,7 +41,7 @@ func Migrate(ctx context.Context, cfg Config) (MigrateResult, error) {
 	if err != nil {
 		return MigrateResult{}, fmt.Errorf("migrate %s: %w", cfg.Path, classify(err))
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
 	if err := refuseForeign(ctx, db); err != nil {
 		return MigrateResult{}, fmt.Errorf("migrate %s: %w", cfg.Path, err)

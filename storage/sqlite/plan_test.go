@@ -100,7 +100,7 @@ func explainPlan(t *testing.T, s *Store, text string) string {
 	}
 	rows, err := s.writeDB.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, values[:n]...)
 	require.NoError(t, err, text)
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	var b strings.Builder
 	for rows.Next() {
 		var id, parent, unused int

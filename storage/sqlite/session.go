@@ -19,6 +19,13 @@ type session struct {
 	committing chan error
 }
 
+// statement is prepared. The session that keeps it closes it; whoever runs it cannot.
+type statement interface {
+	ExecContext(ctx context.Context, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, args ...any) *sql.Row
+}
+
 func openSession(ctx context.Context, db *sql.DB, queries map[query]string) (*session, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -36,7 +43,7 @@ func (c *session) close() error {
 }
 
 // prepared gives the statement, prepared on its first use and kept.
-func (c *session) prepared(ctx context.Context, q query) (*sql.Stmt, error) {
+func (c *session) prepared(ctx context.Context, q query) (statement, error) {
 	if st, ok := c.stmts[q]; ok {
 		return st, nil
 	}
@@ -93,7 +100,7 @@ func (c *session) each(ctx context.Context, q query, args []any, fn func(rows *s
 	if err != nil {
 		return fmt.Errorf("%s: %w", q, err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		if err := fn(rows); errors.Is(err, errEnough) {
 			return nil

@@ -205,7 +205,7 @@ func (c *session) retry(ctx context.Context, it storage.Settlement) (storage.Set
 	delay := toMillis(it.Delay)
 	if !it.HasDelay {
 		policy.Min, policy.Max = fromDuration(minDelay), fromDuration(maxDelay)
-		delay = backoff(policy, attempt, rand.Float64())
+		delay = backoff(policy, attempt, rand.Float64()) //nolint:gosec // jitter is no secret
 	}
 	return c.putBack(ctx, it, qSettleRetry, storage.OutcomeRetried,
 		args(it.Ref.QueueID, it.Ref.Position, it.Token[:], delay, it.Error, it.ReasonCode))

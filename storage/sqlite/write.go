@@ -149,7 +149,9 @@ func (s *Store) withSession(ctx context.Context, pool chan *session, fn func(c *
 		return err
 	}
 	go func() {
-		<-c.committing
+		if err := <-c.committing; err != nil {
+			s.log.WarnContext(context.WithoutCancel(ctx), "commit without a caller", "error", err)
+		}
 		c.committing = nil
 		release()
 	}()
