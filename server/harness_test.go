@@ -36,6 +36,7 @@ type harness struct {
 	server *Server
 	faults *faults.Store
 	addr   string
+	path   string // of the database file
 	conn   *grpc.ClientConn
 	log    *logBuffer
 	// stop ends Serve and waits for it.
@@ -62,9 +63,10 @@ func (l *logBuffer) String() string {
 
 func serve(t *testing.T, change ...func(*Config)) *harness {
 	t.Helper()
-	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "queuebox.db")})
+	path := filepath.Join(t.TempDir(), "queuebox.db")
+	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 	require.NoError(t, err)
-	h := &harness{t: t, faults: faults.Wrap(store), log: &logBuffer{}}
+	h := &harness{t: t, path: path, faults: faults.Wrap(store), log: &logBuffer{}}
 	cfg := DefaultConfig()
 	cfg.Store = h.faults
 	cfg.Registry = prometheus.NewRegistry()
