@@ -58,6 +58,12 @@ func isSentinel(err error) bool {
 	return false
 }
 
+// isBusy tells that another connection holds the lock.
+func isBusy(err error) bool {
+	var e *driversqlite.Error
+	return errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_BUSY
+}
+
 // notADatabase tells a file that SQLite does not know as a database.
 func notADatabase(err error) bool {
 	var e *driversqlite.Error

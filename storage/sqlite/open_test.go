@@ -137,6 +137,31 @@ func TestD3_LockedFile(t *testing.T) {
 	require.Len(t, queues, 2)
 }
 
+// TestD5_NeighbourGetsItsTurn: a store that writes without a break keeps no other process
+// away from the file.
+func TestD5_NeighbourGetsItsTurn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "q.db")
+	greedy, modest := openFile(t, path), openFile(t, path)
+	q, err := greedy.CreateQueue(t.Context(), "turns", settings(), 0)
+	require.NoError(t, err)
+	p := storage.EnqueueParams{Messages: []storage.NewMessage{{QueueID: q.ID, Payload: []byte("x")}}}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = greedy.Enqueue(ctx, p)
+			}
+		})
+	}
+	for range 50 {
+		_, err := modest.Enqueue(t.Context(), p)
+		require.NoError(t, err)
+	}
+	stop()
+	wg.Wait()
+}
+
 // TestReady_FileIsGone: SQLite goes on in a file without a name, so Ready has to look.
 func TestReady_FileIsGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "q.db")

@@ -3,8 +3,16 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"github.com/queuebox/queuebox/storage"
+)
+
+// The pauses between two looks at the write lock of another process.
+const (
+	minBusyPause = 200 * time.Microsecond
+	maxBusyPause = 3 * time.Millisecond
 )
 
 // verdict is how a write transaction shall end when nothing failed.
@@ -24,7 +32,7 @@ const (
 func (s *Store) write(ctx context.Context, noun string, fn func(quiet context.Context, c *session) (verdict, error)) error {
 	quiet := context.WithoutCancel(ctx)
 	err := s.withWriter(ctx, func(c *session) error {
-		if _, err := c.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		if err := s.begin(ctx, c); err != nil {
 			// Where ctx ended, the driver may say so although BEGIN went through.
 			c.broken = c.broken || ctx.Err() != nil
 			return classify(err)
@@ -43,6 +51,29 @@ func (s *Store) write(ctx context.Context, noun string, fn func(quiet context.Co
 		return fmt.Errorf("%s: %w", noun, err)
 	}
 	return nil
+}
+
+// begin takes the write lock of the file, waiting for another process for a bounded time.
+// SQLite's own wait sleeps 100 ms between two looks: beside a process that writes without
+// a break it finds the lock free too seldom, and gave up after 5 s under load. So the
+// writer looks by itself, every few milliseconds.
+func (s *Store) begin(ctx context.Context, c *session) error {
+	_, err := c.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	if !isBusy(err) {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, s.cfg.BusyTimeout)
+	defer cancel()
+	for pause := minBusyPause; ; pause = min(2*pause, maxBusyPause) {
+		select {
+		case <-time.After(pause/2 + rand.N(pause)): //nolint:gosec // jitter is no secret
+		case <-wait.Done():
+			return err
+		}
+		if _, err = c.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); !isBusy(err) {
+			return err
+		}
+	}
 }
 
 // rollback ends the transaction. After some errors SQLite has ended it by itself and
@@ -141,6 +172,14 @@ func (s *Store) withSession(ctx context.Context, pool chan *session, fn func(c *
 		if c, err = openSession(ctx, db, s.queries); err != nil {
 			release()
 			return err
+		}
+		if pool == s.writer {
+			// The waiting is done by begin.
+			if _, err := c.conn.ExecContext(ctx, "PRAGMA busy_timeout = 0"); err != nil {
+				c.broken = true
+				release()
+				return classify(err)
+			}
 		}
 	}
 	err := fn(c)
