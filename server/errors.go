@@ -213,6 +213,9 @@ func unimplemented(what string) *apiError {
 // an id that the caller gets.
 func (m *errorMapper) public(ctx context.Context, err error) *apiError {
 	e := classify(err)
+	if e.reason == queueboxv1.ErrorReason_ERROR_REASON_STORAGE_UNAVAILABLE {
+		m.log.WarnContext(ctx, "storage unavailable", "request_id", requestID(ctx), "cause", e.cause)
+	}
 	if e.reason != queueboxv1.ErrorReason_ERROR_REASON_INTERNAL {
 		return e
 	}
@@ -237,7 +240,10 @@ func (m *errorMapper) status(ctx context.Context, err error) error {
 		if cause := ctx.Err(); cause != nil {
 			return status.FromContextError(cause).Err()
 		}
-		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		// A deadline of the server's own that struck in the storage is no deadline of the
+		// caller: the database did not answer (D3).
+		ofStorage := errors.Is(err, storage.ErrUnavailable) || errors.Is(err, storage.ErrOutcomeUnknown)
+		if !ofStorage && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 			return status.FromContextError(err).Err()
 		}
 		// What gRPC itself says keeps its code and gets what it can carry.

@@ -172,6 +172,8 @@ type Dispatcher struct {
 	closed bool
 	byName map[string]*queue
 	byID   map[int32]*queue
+	// announced are the queues that a notification ever named.
+	announced map[int32]struct{}
 
 	notifyMu sync.Mutex
 	pending  map[int32]struct{}
@@ -184,11 +186,12 @@ func New(cfg Config) *Dispatcher {
 	return &Dispatcher{
 		cfg: cfg, store: cfg.Store, log: cfg.Logger,
 		base: base, cancel: cancel,
-		notifies: cfg.Store.Capabilities().Notifications,
-		byName:   map[string]*queue{},
-		byID:     map[int32]*queue{},
-		pending:  map[int32]struct{}{},
-		notify:   make(chan struct{}, 1),
+		notifies:  cfg.Store.Capabilities().Notifications,
+		byName:    map[string]*queue{},
+		byID:      map[int32]*queue{},
+		announced: map[int32]struct{}{},
+		pending:   map[int32]struct{}{},
+		notify:    make(chan struct{}, 1),
 	}
 }
 

@@ -27,7 +27,7 @@ func (d *Dispatcher) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := d.store.Listen(ctx, func(queueID int32) {
 			d.cfg.Metrics.NotifyReceived()
-			d.Wake(queueID)
+			d.notified(queueID)
 		}, func(up bool) {
 			d.cfg.Metrics.ListenUp(up)
 			if !up {
@@ -44,6 +44,25 @@ func (d *Dispatcher) listen(ctx context.Context) {
 		if ctx.Err() == nil {
 			d.log.WarnContext(ctx, "listening to notifications ended; trying again", "error", err)
 			pause(ctx, time.Second)
+		}
+	}
+}
+
+// notified wakes the waiters of a queue that some server announced. A number that was
+// never announced before may be that of a queue which did not exist when somebody
+// began to wait for it: those who wait for a queue of that kind look again (W1).
+func (d *Dispatcher) notified(queueID int32) {
+	d.Wake(queueID)
+	d.mu.Lock()
+	_, before := d.announced[queueID]
+	d.announced[queueID] = struct{}{}
+	d.mu.Unlock()
+	if before {
+		return
+	}
+	for _, q := range d.all() {
+		if !q.known() {
+			q.wake(CauseWake)
 		}
 	}
 }
