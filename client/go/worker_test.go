@@ -272,6 +272,27 @@ func TestK7_StopEndsWithinTheBudgetWhateverHandlersAndServerDo(t *testing.T) {
 	})
 }
 
+func TestK7_AReleaseThatIsRefusedAtTheStopLetsTheLeaseRunOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake, c *Client) {
+		f.onSettle = func(context.Context, int, string) (bool, error) {
+			return false, failure(t, codes.PermissionDenied, ReasonPermissionDenied, nil)
+		}
+		f.put(1)
+		deaf := make(chan struct{})
+		w := runWorker(t, c, WorkerConfig{StopTimeout: time.Second}, func(context.Context, *Handle) error {
+			<-deaf
+			return nil
+		})
+		time.Sleep(time.Minute)
+		_, err := w.end()
+		require.ErrorIs(t, err, ErrStopped)
+		renewals := len(f.seen("renew"))
+		time.Sleep(time.Minute)
+		require.Len(t, f.seen("renew"), renewals)
+		close(deaf)
+	})
+}
+
 func TestK7_AMessageThatArrivesWithTheStopGoesBackUnseen(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake, c *Client) {
 		ctx, cancel := context.WithCancel(t.Context())
