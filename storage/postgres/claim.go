@@ -33,8 +33,8 @@ func segmentsOf(hints []storage.ScanHint) segments {
 		if highest < lowest {
 			return
 		}
-		g.highest = append(g.highest, int32(highest)) //nolint:gosec // Between two int32.
-		g.lowest = append(g.lowest, int32(lowest))    //nolint:gosec // Between two int32.
+		g.highest = append(g.highest, int32(highest))
+		g.lowest = append(g.lowest, int32(lowest))
 		g.from = append(g.from, from)
 		g.hinted = append(g.hinted, from != nil)
 	}
@@ -180,7 +180,7 @@ func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int
 	for n, i := range todo {
 		call := &p.Calls[i]
 		for range max(call.Max, 1) {
-			callOf = append(callOf, int32(n+1)) //nolint:gosec // A number of calls.
+			callOf = append(callOf, int32(n+1))
 		}
 		leases = append(leases, call.Lease.Microseconds())
 		workers = append(workers, call.WorkerID)

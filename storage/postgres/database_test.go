@@ -104,7 +104,7 @@ func TestD1RoleDefaultsDoNotMatter(t *testing.T) {
 		ALTER ROLE % SET default_transaction_deferrable = 'on'`)
 	s := open(t, postgres.Config{URL: u})
 	story(t, s, "defaults")
-	before := time.Now().Add(-time.Minute) //nolint:forbidigo // Host and database are one machine here.
+	before := time.Now().Add(-time.Minute)
 	now, err := s.Now(t.Context())
 	require.NoError(t, err)
 	require.WithinRange(t, now, before, before.Add(2*time.Minute))

@@ -23,7 +23,7 @@ type facts struct {
 	live struct { // the live row
 		state, outcome, action, deadReason *int16
 		attempt                            *int32
-		mine, over                         *bool
+		mine                               *bool
 		settleTime                         *time.Time
 	}
 	own struct { // the settlement history
@@ -62,7 +62,7 @@ func (s *Store) diagnose(ctx context.Context, what string, claims []storage.Held
 			var f facts
 			err := r.Scan(
 				&now, &ord,
-				&f.live.state, &f.live.mine, &f.live.over, &f.live.attempt, &f.live.outcome, &f.live.action, &f.live.deadReason, &f.live.settleTime,
+				&f.live.state, &f.live.mine, &f.live.attempt, &f.live.outcome, &f.live.action, &f.live.deadReason, &f.live.settleTime,
 				&f.own.action, &f.own.outcome, &f.own.deadReason, &f.own.settleTime, &f.own.available, &f.own.others,
 				&f.done.mine, &f.done.finishTime,
 				&f.gone.mine, &f.gone.state, &f.gone.action, &f.gone.deadReason, &f.gone.finishTime,
@@ -80,10 +80,12 @@ func is(b *bool) bool { return b != nil && *b }
 
 func stateIs(n *int16, s storage.State) bool { return n != nil && storage.State(*n) == s }
 
-// held tells that the claim holds as far as can be seen: so its row was locked when a
-// statement passed over it, or a transaction ended in between.
+// held tells that the claim may hold: its row was locked when a statement passed over
+// it, or a transaction ended in between. It may hold though its lease looks over, since
+// whoever has the lock may be about to commit a renewal or a settlement of this very
+// claim; only who has the lock himself can tell.
 func (f *facts) held() bool {
-	return stateIs(f.live.state, storage.StateProcessing) && is(f.live.mine) && !is(f.live.over)
+	return stateIs(f.live.state, storage.StateProcessing) && is(f.live.mine)
 }
 
 // recorded is what this token was settled as, nil where it was not (S5, S6).

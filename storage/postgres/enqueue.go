@@ -57,7 +57,7 @@ func columnsOf(messages []storage.NewMessage) (columns, error) {
 		c.queueID = append(c.queueID, m.QueueID)
 		c.priority = append(c.priority, m.Priority)
 		c.maxAttempts = append(c.maxAttempts, m.MaxAttempts)
-		c.wireBytes = append(c.wireBytes, int32(min(max(m.WireBytes, int64(len(payload))), math.MaxInt32))) //nolint:gosec // Cut to the range just before.
+		c.wireBytes = append(c.wireBytes, int32(min(max(m.WireBytes, int64(len(payload))), math.MaxInt32)))
 		c.payload = append(c.payload, payload)
 		c.contentType = append(c.contentType, m.ContentType)
 		c.attributes = append(c.attributes, attributes)

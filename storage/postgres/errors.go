@@ -37,8 +37,7 @@ const (
 
 // code is the SQLSTATE of err, empty where the database did not answer with one.
 func code(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
 	}
 	return ""
@@ -91,8 +90,7 @@ func classify(what string, err error, write bool) error {
 			return fmt.Errorf("postgres: %s: %w", what, err)
 		}
 	}
-	var connect *connectError
-	if errors.As(err, &connect) {
+	if _, ok := errors.AsType[*connectError](err); ok {
 		return wrap(storage.ErrUnavailable)
 	}
 	c := code(err)
@@ -126,12 +124,10 @@ func plain(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return context.Canceled
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return &databaseError{pg: pg}
 	}
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return errors.New("connection not made")
 	}
 	return err

@@ -72,7 +72,7 @@ func (s *Store) Listen(ctx context.Context, wake func(queueID int32), up func(bo
 		}
 		pause = min(2*pause, maxReconnect)
 	}
-	return nil
+	return nil //nolint:nilerr // The end of ctx is the end that the caller asked for.
 }
 
 // listenOnce listens until the connection breaks.
@@ -103,7 +103,7 @@ func (s *Store) await(ctx context.Context, conn *pgx.Conn, wake func(int32)) err
 	defer cancel()
 	n, err := conn.WaitForNotification(wait)
 	if err == nil {
-		for _, id := range strings.Split(n.Payload, ",") {
+		for id := range strings.SplitSeq(n.Payload, ",") {
 			// Somebody else may use the channel too; what is no number is not ours.
 			if id, err := strconv.ParseInt(id, 10, 32); err == nil {
 				wake(int32(id))

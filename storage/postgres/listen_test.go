@@ -88,7 +88,7 @@ func TestW5HalfOpenListenerIsNoticed(t *testing.T) {
 	l := listen(t, s)
 	require.True(t, await(t, l.ups, "up"))
 	p.BlackHole(true)
-	started := time.Now() //nolint:forbidigo // How long it takes is what is tested.
+	started := time.Now()
 	require.False(t, await(t, l.ups, "down"))
 	require.Less(t, time.Since(started), 10*time.Second, "about a second on a quiet machine")
 	p.BlackHole(false)

@@ -38,10 +38,10 @@ func pgbouncer(t *testing.T, d *database) string {
 	if os.Getuid() == 0 {
 		// It refuses root, and drops to this user itself.
 		for at := dir; at != os.TempDir() && len(at) > 1; at = filepath.Dir(at) {
-			_ = os.Chmod(at, 0o755) //nolint:gosec // A test directory that another user must enter.
+			_ = os.Chmod(at, 0o755)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Only to find a free port.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	port := l.Addr().(*net.TCPAddr).Port
 	require.NoError(t, l.Close())
@@ -57,12 +57,12 @@ pool_mode = transaction
 default_pool_size = 3
 max_client_conn = 200
 ignore_startup_parameters = extra_float_digits
-`, u.Hostname(), u.Port(), u.User.Username(), port), 0o644)) //nolint:gosec // Holds no secret.
+`, u.Hostname(), u.Port(), u.User.Username(), port), 0o644))
 	args := []string{config}
 	if os.Getuid() == 0 {
 		args = []string{"-u", "nobody", config}
 	}
-	command := exec.CommandContext(t.Context(), binary, args...) //nolint:gosec // A program of the test.
+	command := exec.CommandContext(t.Context(), binary, args...)
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	require.NoError(t, command.Start())
 	t.Cleanup(func() {
@@ -71,7 +71,7 @@ ignore_startup_parameters = extra_float_digits
 	})
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	require.Eventually(t, func() bool {
-		c, err := net.Dial("tcp", address) //nolint:noctx // A probe.
+		c, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = c.Close()
 		}
@@ -88,16 +88,15 @@ ignore_startup_parameters = extra_float_digits
 func TestW6PgBouncer(t *testing.T) {
 	d := newDatabase(t, false)
 	s := open(t, postgres.Config{URL: pgbouncer(t, d), MaxConns: 20})
-	done := make(chan struct{})
-	for i := range 8 {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			story(t, s, fmt.Sprintf("pooled %d", i))
-		}()
-	}
-	for range 8 {
-		<-done
-	}
+	t.Run("at once", func(t *testing.T) {
+		for i := range 8 {
+			name := fmt.Sprintf("pooled %d", i)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				story(t, s, name)
+			})
+		}
+	})
 	// Migrate works through it too.
 	_, _, err := postgres.Migrate(t.Context(), postgres.Config{URL: pgbouncer(t, d)})
 	require.NoError(t, err)

@@ -90,7 +90,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}
 	t.config.MaxConns = defaultMaxConns
 	if c.MaxConns > 0 {
-		t.config.MaxConns = int32(c.MaxConns) //nolint:gosec // A number of connections.
+		t.config.MaxConns = int32(c.MaxConns)
 	}
 	t.config.AfterConnect = setUp(t.pooled)
 	t.config.PingTimeout = time.Second

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"sort"
 	"strings"
 	"sync"
@@ -53,9 +52,8 @@ func open(t testing.TB, c postgres.Config) *postgres.Store {
 	return s
 }
 
-// newDatabase makes a migrated database with a store on it. change may alter the
-// configuration.
-func newDatabase(t testing.TB, clock bool, change ...func(*postgres.Config)) *database {
+// newDatabase makes a migrated database with a store on it.
+func newDatabase(t testing.TB, clock bool) *database {
 	t.Helper()
 	d := &database{url: testdb.Postgres(t)}
 	d.beside = d.connect(t)
@@ -63,9 +61,6 @@ func newDatabase(t testing.TB, clock bool, change ...func(*postgres.Config)) *da
 	if clock {
 		d.exec(t, testClock)
 		d.config.TestClock = "queuebox_clock"
-	}
-	for _, f := range change {
-		f(&d.config)
 	}
 	d.store = open(t, d.config)
 	return d
@@ -295,7 +290,7 @@ func completions(claimed []storage.Claimed) []storage.Settlement {
 // TestMigrateStory is the first thing to look at when nothing works: make the schema,
 // send one message around.
 func TestMigrateStory(t *testing.T) {
-	d := newDatabase(t, os.Getenv("QUEUEBOX_TEST_STORY_CLOCK") != "")
+	d := newDatabase(t, false)
 	q := queue(t, d.store, "story")
 	enqueue(t, d.store, q.ID, 3)
 	got := claim(t, d.store, q.ID, 2, time.Minute)

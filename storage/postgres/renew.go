@@ -61,7 +61,8 @@ func (s *Store) Renew(ctx context.Context, p storage.RenewParams) (storage.Renew
 	return out, err
 }
 
-// renewOnce runs a renew statement for some items and returns those not renewed.
+// renewOnce runs a renew statement for some items and returns those that it did not
+// answer, as settleOnce does.
 func (s *Store) renewOnce(ctx context.Context, sql string, items []storage.Renewal, some []int, out *storage.RenewResult) (left []int, err error) {
 	n := len(some)
 	var (
@@ -70,7 +71,7 @@ func (s *Store) renewOnce(ctx context.Context, sql string, items []storage.Renew
 		tokens    = make([][16]byte, n)
 		leases    = make([]int64, n)
 		most      = make([]int64, n)
-		applied   = make([]bool, n)
+		answered  = make([]bool, n)
 	)
 	for k, i := range some {
 		it := &items[i]
@@ -79,7 +80,12 @@ func (s *Store) renewOnce(ctx context.Context, sql string, items []storage.Renew
 	}
 	err = s.write(ctx, "renew", step{
 		sql: sql, args: []any{ids, positions, tokens, leases, most},
-		scan: each(func() { clear(applied) }, func(r pgx.Rows) error {
+		scan: each(func() {
+			clear(answered)
+			for _, i := range some {
+				out.Items[i] = storage.Renewed{}
+			}
+		}, func(r pgx.Rows) error {
 			var (
 				ord    *int64
 				end    *time.Time
@@ -91,7 +97,11 @@ func (s *Store) renewOnce(ctx context.Context, sql string, items []storage.Renew
 			if ord == nil {
 				return nil
 			}
-			applied[*ord-1] = true
+			answered[*ord-1] = true
+			if end == nil {
+				out.Items[some[*ord-1]] = storage.Renewed{Status: storage.ItemLost, Cause: storage.LostLeaseExpired}
+				return nil
+			}
 			out.Items[some[*ord-1]] = storage.Renewed{
 				Status: storage.ItemApplied, LeaseEnd: utc(end), CancelRequested: is(cancel),
 			}
@@ -103,7 +113,7 @@ func (s *Store) renewOnce(ctx context.Context, sql string, items []storage.Renew
 	}
 	out.Now = out.Now.UTC()
 	for k, i := range some {
-		if !applied[k] {
+		if !answered[k] {
 			left = append(left, i)
 		}
 	}

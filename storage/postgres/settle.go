@@ -64,7 +64,7 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 }
 
 // settleOnce runs a settle statement for some items and returns those that it did not
-// apply.
+// answer: it applied the others, or had the lock of the row and saw that the lease is over.
 func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Settlement, some []int, out *storage.SettleResult) (left []int, err error) {
 	n := len(some)
 	var (
@@ -86,10 +86,15 @@ func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Sett
 		}
 		errs[k], reasons[k], results[k] = nullText(it.Error), nullText(it.ReasonCode), it.Result
 	}
-	applied := make([]bool, n)
+	answered := make([]bool, n)
 	err = s.write(ctx, "settle", step{
 		sql: sql, args: []any{ids, positions, tokens, actions, delays, errs, reasons, results},
-		scan: each(func() { clear(applied) }, func(r pgx.Rows) error {
+		scan: each(func() {
+			clear(answered)
+			for _, i := range some {
+				out.Items[i] = storage.Settled{}
+			}
+		}, func(r pgx.Rows) error {
 			var (
 				ord                *int64
 				outcome, reason    *int32
@@ -101,11 +106,15 @@ func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Sett
 			if ord == nil {
 				return nil
 			}
-			applied[*ord-1] = true
+			answered[*ord-1] = true
+			if outcome == nil {
+				out.Items[some[*ord-1]] = storage.Settled{Status: storage.ItemLost, Cause: storage.LostLeaseExpired}
+				return nil
+			}
 			out.Items[some[*ord-1]] = storage.Settled{
 				Status:        storage.ItemApplied,
-				Outcome:       storage.Outcome(*outcome),   //nolint:gosec // One of five.
-				DeadReason:    storage.DeadReason(*reason), //nolint:gosec // One of six.
+				Outcome:       storage.Outcome(*outcome),
+				DeadReason:    storage.DeadReason(*reason),
 				SettleTime:    utc(settled),
 				AvailableTime: utc(available),
 			}
@@ -117,7 +126,7 @@ func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Sett
 	}
 	out.Now = out.Now.UTC()
 	for k, i := range some {
-		if !applied[k] {
+		if !answered[k] {
 			left = append(left, i)
 		}
 	}

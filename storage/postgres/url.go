@@ -49,7 +49,7 @@ func parseURL(raw string) (target, error) {
 		}
 		// The other parameters keep their bytes: encoding them anew could change them.
 		var kept []string
-		for _, part := range strings.Split(u.RawQuery, "&") {
+		for part := range strings.SplitSeq(u.RawQuery, "&") {
 			if !strings.HasPrefix(part, "pooler=") {
 				kept = append(kept, part)
 			}

@@ -9,13 +9,17 @@ WITH locked AS MATERIALIZED (
         AND CASE WHEN m.token = u.token THEN m.state = 1 ELSE false END
     FOR UPDATE OF m SKIP LOCKED
 ),
+-- One clock for the lease of a row, read when its lock is held.
+timed AS MATERIALIZED (
+    SELECT l.*, clock_timestamp() AS now FROM locked l
+),
 wanted AS MATERIALIZED (
     SELECT l.ord, l.queue_id, l.position,
         CASE WHEN l.lease_us > 0 THEN l.lease_us
             WHEN l.max_us > 0 THEN least(l.lease_ms::bigint * 1000, l.max_us)
             ELSE l.lease_ms::bigint * 1000 END AS lease_us
-    FROM locked l
-    WHERE l.lease_end > clock_timestamp()
+    FROM timed l
+    WHERE l.lease_end > l.now
 ),
 renewed AS (
     UPDATE queuebox.message m
@@ -26,4 +30,9 @@ renewed AS (
     RETURNING w.ord, m.lease_end, m.cancel_requested
 )
 SELECT clock_timestamp(), r.ord, r.lease_end, r.cancel_requested
-FROM (SELECT 1) one LEFT JOIN renewed r ON true
+FROM (SELECT 1) one LEFT JOIN (
+    SELECT ord, lease_end, cancel_requested FROM renewed
+    UNION ALL
+    -- Locked, and the lease was over: lost for certain, which a look without the lock could not say.
+    SELECT t.ord, NULL, NULL FROM timed t WHERE t.lease_end <= t.now
+) r ON true

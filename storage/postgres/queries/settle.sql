@@ -100,4 +100,9 @@ history AS (
     WHERE d.outcome <> 1
 )
 SELECT clock_timestamp(), d.ord, d.outcome, d.dead_reason, d.now, d.available_time
-FROM (SELECT 1) one LEFT JOIN decided d ON true
+FROM (SELECT 1) one LEFT JOIN (
+    SELECT ord, outcome, dead_reason, now, available_time FROM decided
+    UNION ALL
+    -- Locked, and the lease was over: lost for certain, which a look without the lock could not say.
+    SELECT t.ord, NULL, NULL, NULL, NULL FROM timed t WHERE t.lease_end <= t.now
+) d ON true
