@@ -26,9 +26,18 @@ func (s *Store) Renew(ctx context.Context, p storage.RenewParams) (storage.Renew
 	if err != nil || len(left) == 0 {
 		return out, err
 	}
+	applied := len(left) < len(all)
 	held, err := s.renewDiagnose(ctx, p.Items, left, &out)
-	if err != nil || len(held) == 0 {
-		return out, err
+	if err != nil {
+		if !applied {
+			return out, err
+		}
+		// Some items are applied, so the call has not failed; what the others are is unknown.
+		held = nil
+		unknown(left, func(i int) { out.Items[i] = storage.Renewed{Status: storage.ItemUnknown} })
+	}
+	if len(held) == 0 {
+		return out, nil
 	}
 	var lock sync.Mutex
 	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
@@ -54,11 +63,11 @@ func (s *Store) Renew(ctx context.Context, p storage.RenewParams) (storage.Renew
 	if len(left) == 0 {
 		return out, nil
 	}
-	held, err = s.renewDiagnose(ctx, p.Items, left, &out)
-	for _, i := range held {
-		out.Items[i] = storage.Renewed{Status: storage.ItemUnknown}
+	if held, err = s.renewDiagnose(ctx, p.Items, left, &out); err != nil {
+		held = left
 	}
-	return out, err
+	unknown(held, func(i int) { out.Items[i] = storage.Renewed{Status: storage.ItemUnknown} })
+	return out, nil
 }
 
 // renewOnce runs a renew statement for some items and returns those that it did not

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -28,9 +29,18 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 	if err != nil || len(left) == 0 {
 		return out, err
 	}
+	applied := len(left) < len(all)
 	held, err := s.settleDiagnose(ctx, p.Items, left, &out)
-	if err != nil || len(held) == 0 {
-		return out, err
+	if err != nil {
+		if !applied {
+			return out, err
+		}
+		// Some items are applied, so the call has not failed; what the others are is unknown.
+		held = nil
+		unknown(left, func(i int) { out.Items[i] = storage.Settled{Status: storage.ItemUnknown} })
+	}
+	if len(held) == 0 {
+		return out, nil
 	}
 	var lock sync.Mutex
 	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
@@ -56,11 +66,11 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 	if len(left) == 0 {
 		return out, nil
 	}
-	held, err = s.settleDiagnose(ctx, p.Items, left, &out)
-	for _, i := range held {
-		out.Items[i] = storage.Settled{Status: storage.ItemUnknown}
+	if held, err = s.settleDiagnose(ctx, p.Items, left, &out); err != nil {
+		held = left
 	}
-	return out, err
+	unknown(held, func(i int) { out.Items[i] = storage.Settled{Status: storage.ItemUnknown} })
+	return out, nil
 }
 
 // settleOnce runs a settle statement for some items and returns those that it did not
@@ -172,9 +182,15 @@ func nullText(s string) *string {
 	return &s
 }
 
+func unknown(items []int, mark func(int)) {
+	for _, i := range items {
+		mark(i)
+	}
+}
+
 // slowLane runs one statement an item for rows that somebody else holds, a few at a
-// time, and for no longer than lockWait in all. An item whose wait was in vain is no
-// error: it stays unanswered, and the caller looks again.
+// time, and for no longer than lockWait and a half in all. An item whose wait was in vain, or that
+// certainly did not happen, is no error: it stays unanswered, and the caller looks again.
 func (s *Store) slowLane(ctx context.Context, items []int, f func(context.Context, int) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lockWait+lockWait/2)
 	defer cancel()
@@ -193,7 +209,7 @@ func (s *Store) slowLane(ctx context.Context, items []int, f func(context.Contex
 		wg.Go(func() {
 			defer func() { <-s.slow }()
 			err := f(ctx, i)
-			if err == nil || hasCode(err, codeLockNotAvailable) || hasCode(err, codeQueryCanceled) {
+			if err == nil || errors.Is(err, storage.ErrUnavailable) {
 				return
 			}
 			lock.Lock()
