@@ -123,6 +123,7 @@ func TestQueueLabelsAreBounded(t *testing.T) {
 
 func TestServesOnce(t *testing.T) {
 	h := serve(t)
+	h.enqueue("q", "so that it serves")
 	lis, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = lis.Close() }()
