@@ -27,23 +27,7 @@ func adminRules() []rule {
 		{name: "D7_ready_on_a_fresh_database", clocks: bothClocks, run: storageReady},
 		{name: "D5_another_store_sees_the_same", clocks: bothClocks, run: anotherStore},
 		{name: "maintenance_breaks_no_promise", clocks: settable, run: maintain},
-		{name: "W1_notifications_wake_the_other_stores", clocks: realClock, run: notifications, skip: needsNotifications},
-		{name: "listen_without_notifications_says_so", clocks: realClock, run: noNotifications, skip: needsNoNotifications},
 	}
-}
-
-func needsNotifications(_ *Instance, c storage.Capabilities) string {
-	if !c.Notifications {
-		return "Capabilities.Notifications is false: servers poll"
-	}
-	return ""
-}
-
-func needsNoNotifications(_ *Instance, c storage.Capabilities) string {
-	if c.Notifications {
-		return "Capabilities.Notifications is true"
-	}
-	return ""
 }
 
 func odd() storage.QueueSettings {
@@ -258,7 +242,7 @@ func storageReady(t *testing.T, e *env) {
 }
 
 func anotherStore(t *testing.T, e *env) {
-	other := e.through(e.in.Another(t))
+	other := e.through(e.other)
 	require.Equal(t, e.caps.Name, other.store.Capabilities().Name)
 	require.NoError(t, other.store.Ready(t.Context()))
 	ref := e.one(t)

@@ -70,7 +70,7 @@ func replayElsewhere(t *testing.T, e *env) {
 	e.many(t, 4)
 	first := e.claimWithID(t, "A", claimID(1), 2)
 	require.Len(t, first.Messages, 2)
-	other := e.through(e.in.Another(t))
+	other := e.through(e.other)
 	again := other.claimWithID(t, "A", claimID(1), 2)
 	require.Equal(t, storage.ClaimReplayed, again.Status)
 	require.Equal(t, first.Messages, again.Messages)

@@ -110,7 +110,7 @@ func enqueueMixed(t *testing.T, e *env) {
 }
 
 func enqueueElsewhere(t *testing.T, e *env) {
-	other := e.through(e.in.Another(t))
+	other := e.through(e.other)
 	m := e.message(keyed("key", "content"))
 	first := e.enqueue(t, m)[0]
 	again := other.enqueueResult(t, m)[0]

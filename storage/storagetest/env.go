@@ -28,6 +28,8 @@ const (
 type world struct {
 	in   *Instance
 	caps storage.Capabilities
+	// other is a second store on the database, as another server has one.
+	other storage.Store
 	// tick is one tick of the storage clock.
 	tick time.Duration
 	// now is what the settable clock shows; zero on the real clock.
@@ -38,7 +40,7 @@ type world struct {
 func newWorld(t *testing.T, b Backend, testClock bool) *world {
 	t.Helper()
 	in := b.New(t, testClock)
-	w := &world{in: in, caps: in.Store.Capabilities()}
+	w := &world{in: in, caps: in.Store.Capabilities(), other: in.Another(t)}
 	require.Positive(t, w.caps.ClockTick, "Capabilities.ClockTick")
 	require.NotEmpty(t, w.caps.Name, "Capabilities.Name")
 	w.tick = w.caps.ClockTick

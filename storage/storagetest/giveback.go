@@ -44,7 +44,7 @@ func giveBackAfterReplay(t *testing.T, e *env) {
 	e.many(t, 3)
 	first := e.claimWithID(t, "A", claimID(1), 2)
 	require.Len(t, first.Messages, 2)
-	again := e.through(e.in.Another(t)).claimWithID(t, "A", claimID(1), 2)
+	again := e.through(e.other).claimWithID(t, "A", claimID(1), 2)
 	require.Equal(t, storage.ClaimReplayed, again.Status)
 	rows := []map[string]string{e.liveRow(t, first.Messages[0].Message.Ref), e.liveRow(t, first.Messages[1].Message.Ref)}
 	require.Zero(t, e.giveBack(t, storage.GiveBackParams{ClaimID: claimID(1), Claims: held(first.Messages...)}))

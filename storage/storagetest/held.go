@@ -132,9 +132,7 @@ type holding struct {
 // store and returns when it waits.
 func (h holding) start(t *testing.T, e *env, d time.Duration) *waiting {
 	t.Helper()
-	// Opened before anything is held: a store may write when it opens.
-	reader := e.in.Another(t)
-	w := &waiting{e: e, done: make(chan error, 1)}
+	w := &waiting{e: e, reader: e.other, done: make(chan error, 1)}
 	if h.joined {
 		e.many(t, 3)
 		w.neighbours = e.claimAs(t, "neighbour", 3, time.Hour)
@@ -146,7 +144,6 @@ func (h holding) start(t *testing.T, e *env, d time.Duration) *waiting {
 	w.release = e.in.Hold(t, w.ref, h.kind)
 	t.Cleanup(func() { w.free() })
 	w.row = e.liveRow(t, w.ref)
-	w.reader = reader
 	if h.late {
 		e.advanceTo(t, w.held.Message.LeaseEnd)
 	}

@@ -32,7 +32,7 @@ const (
 )
 
 func randomOperations(t *testing.T, e *env) {
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	told, failed := 0, false
 	ctx, cancel := context.WithTimeout(t.Context(), storyTime)
 	defer cancel()

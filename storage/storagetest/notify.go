@@ -9,10 +9,32 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
+// notifyRules check Notify and Listen.
+func notifyRules() []rule {
+	return []rule{
+		{name: "W1_W5_notifications_wake_the_other_stores", clocks: realClock, run: notifications, skip: needsNotifications},
+		{name: "listen_without_notifications_says_so", clocks: realClock, run: noNotifications, skip: needsNoNotifications},
+	}
+}
+
+func needsNotifications(_ *Instance, c storage.Capabilities) string {
+	if !c.Notifications {
+		return "Capabilities.Notifications is false: servers poll"
+	}
+	return ""
+}
+
+func needsNoNotifications(_ *Instance, c storage.Capabilities) string {
+	if c.Notifications {
+		return "Capabilities.Notifications is true"
+	}
+	return ""
+}
+
 // notifications checks Notify and Listen between two stores, over a connection that
 // breaks where the instance can break it.
 func notifications(t *testing.T, e *env) {
-	other := e.in.Another(t)
+	other := e.other
 	ctx, stop := context.WithCancel(t.Context())
 	woken := make(chan int32, 100)
 	up := make(chan bool, 100)
@@ -29,7 +51,7 @@ func notifications(t *testing.T, e *env) {
 	require.NoError(t, e.store.Notify(t.Context(), nil), "nothing to tell")
 
 	if e.in.Sever != nil {
-		e.in.Sever(t)
+		e.sever(t)
 		require.False(t, receive(t, up, "the loss of the connection"), "it tells that it is deaf")
 		require.True(t, receive(t, up, "the new connection"), "it heals by itself")
 		eventually(t, "a notification after the break", func() bool {

@@ -40,12 +40,30 @@ func heals(t *testing.T, what string, do func() error) {
 	})
 }
 
+// sever breaks all connections, and lets the stores find out at the end of the test:
+// the next one wants stores that answer.
+func (e *env) sever(t *testing.T) {
+	t.Helper()
+	e.in.Sever(t)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), soon)
+		defer cancel()
+		for _, s := range []storage.Store{e.store, e.other} {
+			for good := 0; good < 30 && ctx.Err() == nil; good++ {
+				if s.Ready(ctx) != nil {
+					good = 0
+				}
+			}
+		}
+	})
+}
+
 func severed(t *testing.T, e *env) {
 	refs := e.many(t, 4)
 	cs := e.claimAs(t, "A", 2, time.Hour)
 	e.complete(t, cs[0])
 	before := e.in.Dump(t)
-	e.in.Sever(t)
+	e.sever(t)
 	heals(t, "the store is ready again", func() error { return e.store.Ready(t.Context()) })
 	require.Equal(t, before, e.in.Dump(t))
 	heals(t, "the lease still counts", func() error {
@@ -122,7 +140,7 @@ func severedUnderLoad(t *testing.T, e *env) {
 				require.FailNow(t, "the load does not get on")
 			}
 		}
-		e.in.Sever(t)
+		e.sever(t)
 	}
 	require.NoError(t, receive(t, work, "the end of the load"))
 	require.Len(t, completed, n, "every message once: no repeat lost or doubled one")

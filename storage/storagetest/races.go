@@ -69,7 +69,7 @@ func (e *env) rawClaim(ctx context.Context, s storage.Store, c storage.ClaimCall
 
 func raceClaimers(t *testing.T, e *env) {
 	const n, claimers = 600, 8
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	refs := e.many(t, n)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
@@ -115,7 +115,7 @@ func raceExpiring(t *testing.T, e *env) {
 	q.MaxAttempts = 0
 	e = e.on(e.newQueue(t, q))
 	e.many(t, n)
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	type span struct {
@@ -193,7 +193,7 @@ func raceExpiring(t *testing.T, e *env) {
 }
 
 func raceClaimID(t *testing.T, e *env) {
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	for round := range 15 {
 		e.many(t, 8)
 		outs := make([]storage.ClaimOutcome, 6)
@@ -224,7 +224,7 @@ func raceClaimID(t *testing.T, e *env) {
 }
 
 func raceGiveBack(t *testing.T, e *env) {
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	var givenBack, replayed int
 	for round := range 40 {
 		ref := e.one(t)
@@ -269,7 +269,7 @@ func raceGiveBack(t *testing.T, e *env) {
 }
 
 func raceSettlements(t *testing.T, e *env) {
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	for round := range 20 {
 		ref := e.one(t)
 		c := e.claimOneAs(t, "A", time.Hour)
@@ -317,7 +317,7 @@ func raceSettlements(t *testing.T, e *env) {
 }
 
 func raceReclaim(t *testing.T, e *env) {
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	var settled, lost int
 	for round := range 30 {
 		ref := e.one(t)
@@ -394,7 +394,7 @@ func raceRenewals(t *testing.T, e *env) {
 	e.many(t, n)
 	cs := e.claimAs(t, "A", n, time.Hour)
 	require.Len(t, cs, n)
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	var renewals []storage.Renewal
 	for _, c := range cs {
 		renewals = append(renewals, renewal(c, 2*time.Hour))
@@ -437,7 +437,7 @@ func raceRenewals(t *testing.T, e *env) {
 
 func raceOrder(t *testing.T, e *env) {
 	const n = 30
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	for round := range 8 {
 		e.many(t, n)
 		cs := e.claimAs(t, "A", n, time.Hour)
@@ -493,7 +493,7 @@ func raceOrder(t *testing.T, e *env) {
 
 func raceKey(t *testing.T, e *env) {
 	const n = 100
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	items := make([]storage.Enqueued, n)
 	m := e.message(keyed("key", "content"))
 	err := together(n, func(i int) error {
@@ -521,7 +521,7 @@ func raceKey(t *testing.T, e *env) {
 
 func raceKeyBatches(t *testing.T, e *env) {
 	const n = 20
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	for round := range 5 {
 		forward := make([]storage.NewMessage, n)
 		backward := make([]storage.NewMessage, n)
@@ -556,7 +556,7 @@ func raceKeyBatches(t *testing.T, e *env) {
 }
 
 func raceQueue(t *testing.T, e *env) {
-	stores := []storage.Store{e.store, e.in.Another(t)}
+	stores := []storage.Store{e.store, e.other}
 	made := make([]bool, 10)
 	err := together(len(made), func(i int) error {
 		_, err := stores[i%2].CreateQueue(t.Context(), "raced", settings(), 0)

@@ -159,7 +159,7 @@ func repeatJitter(t *testing.T, e *env) {
 }
 
 func repeatElsewhere(t *testing.T, e *env) {
-	other := e.through(e.in.Another(t))
+	other := e.through(e.other)
 	for _, a := range actions {
 		e.one(t)
 		c := e.claimOneAs(t, "A", time.Hour)

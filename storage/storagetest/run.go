@@ -67,6 +67,7 @@ func sections() []section {
 		{"retention", []group{{"retention", retentionRules()}}},
 		{"sessions", []group{
 			{"held", heldRules()},
+			{"notify", notifyRules()},
 			{"outage", outageRules()},
 		}},
 		{"races", []group{{"race", raceRules()}}},
