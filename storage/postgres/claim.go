@@ -82,17 +82,45 @@ func (s *Store) Claim(ctx context.Context, p storage.ClaimParams) (storage.Claim
 	if len(todo) == 0 {
 		return out, nil
 	}
-	met, err := s.claimCalls(ctx, p, todo, &out)
+	err := s.claimAll(ctx, p, todo, &out)
 	if err != nil {
-		return storage.ClaimResult{}, err
+		return storage.ClaimResult{}, s.undoClaim(ctx, p, out, err)
+	}
+	return out, nil
+}
+
+func (s *Store) claimAll(ctx context.Context, p storage.ClaimParams, todo []int, out *storage.ClaimResult) error {
+	met, err := s.claimCalls(ctx, p, todo, out)
+	if err != nil {
+		return err
 	}
 	// Calls whose claim id was met before (C14) get theirs one by one: this is rare.
 	for _, i := range met {
-		if err := s.claimAgain(ctx, p, i, &out); err != nil {
-			return storage.ClaimResult{}, err
+		if err := s.claimAgain(ctx, p, i, out); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return nil
+}
+
+// undoClaim gives back what some calls got before another one failed, since a claim that
+// fails leaves every row as it was (C10). It answers the error of the claim.
+func (s *Store) undoClaim(ctx context.Context, p storage.ClaimParams, out storage.ClaimResult, failed error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockWait)
+	defer cancel()
+	for i, call := range out.Calls {
+		if call.Status != storage.ClaimServed || len(call.Messages) == 0 {
+			continue
+		}
+		back := storage.GiveBackParams{QueueID: p.QueueID, ClaimID: p.Calls[i].ClaimID}
+		for _, m := range call.Messages {
+			back.Claims = append(back.Claims, storage.HeldClaim{Ref: m.Message.Ref, Token: m.Token})
+		}
+		if r, err := s.GiveBack(ctx, back); err != nil || r.GivenBack != len(back.Claims) {
+			failed = fmt.Errorf("postgres: claim: %w: some messages stay leased: %w", storage.ErrOutcomeUnknown, failed)
+		}
+	}
+	return failed
 }
 
 // claimCalls serves the calls of todo, and returns those whose claim id was met before;
@@ -101,8 +129,16 @@ func (s *Store) claimCalls(ctx context.Context, p storage.ClaimParams, todo []in
 	rows, met, err := s.claimOnce(ctx, p, todo)
 	if hasCode(err, codeUniqueViolation) {
 		// A call of the same id has rows or was faster: nothing of this statement happened.
-		// Each call for itself, so that the neighbours are served.
-		return s.claimSingly(ctx, p, todo, out)
+		// The others once more, without those that are known now.
+		if len(met) == 0 {
+			return s.claimSingly(ctx, p, todo, out)
+		}
+		rest := slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return slices.Contains(met, i) })
+		if len(rest) == 0 {
+			return met, nil
+		}
+		more, err := s.claimCalls(ctx, p, rest, out)
+		return append(met, more...), err
 	}
 	if err != nil {
 		return nil, err
@@ -166,7 +202,8 @@ func (s *Store) claimAgain(ctx context.Context, p storage.ClaimParams, i int, ou
 }
 
 // claimOnce runs the claim statement for the calls of todo, after a look for their
-// claim ids; both go in one round trip.
+// claim ids; both go in one round trip. known are the calls whose claim id was found,
+// also where the claim itself failed.
 func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int) (out claimRows, known []int, err error) {
 	var (
 		callOf    []int32
@@ -219,7 +256,7 @@ func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int
 		scan: each(func() { out = claimRows{} }, func(r pgx.Rows) error { return out.scan(p.QueueID, r) }),
 	})
 	if err := s.write(ctx, "claim", steps...); err != nil {
-		return claimRows{}, nil, err
+		return claimRows{}, known, err
 	}
 	slices.SortFunc(out.rows, func(a, b claimRow) int { return cmp.Compare(a.rank, b.rank) })
 	slices.Sort(known)

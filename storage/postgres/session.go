@@ -12,17 +12,20 @@ import (
 // The settings every statement runs under, for the session and, behind a pooler, for
 // one transaction. Generic plans and forbidden scans pin the plans (C12): the
 // statistics of a queue change by the minute and would flip them. The isolation level
-// is set whatever the role's default is (D1). lock_timeout bounds every wait (lockWait).
+// is set whatever the role's default is (D1). lock_timeout bounds every wait (lockWait); a
+// transaction whose server has vanished between two statements frees its keys in time.
 const sessionSettings = `SELECT set_config('default_transaction_isolation', 'read committed', false),
  set_config('plan_cache_mode', 'force_generic_plan', false),
  set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false),
  set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
- set_config('jit', 'off', false), set_config('lock_timeout', '2s', false)`
+ set_config('jit', 'off', false), set_config('lock_timeout', '2s', false),
+ set_config('idle_in_transaction_session_timeout', '10s', false)`
 
 const transactionSettings = `SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
  set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
  set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
- set_config('jit', 'off', true), set_config('lock_timeout', '2s', true)`
+ set_config('jit', 'off', true), set_config('lock_timeout', '2s', true),
+ set_config('idle_in_transaction_session_timeout', '10s', true)`
 
 const begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
