@@ -13,8 +13,8 @@ import (
 // through its lease cannot touch the claim of the next one.
 func caseOneRules() []rule {
 	return []rule{
-		{name: "S1_S2_C3_C4_E41_stale_worker_cannot_complete_the_claim_of_the_next", clocks: settable, run: caseOne},
-		{name: "S1_S2_C3_C4_E41_the_same_on_the_real_clock", clocks: realClock, run: caseOneReal},
+		{name: "S1_S2_C3_C4_case_1_stale_worker_cannot_complete_the_claim_of_the_next", clocks: settable, run: caseOne},
+		{name: "S1_S2_C3_C4_case_1_the_same_on_the_real_clock", clocks: realClock, run: caseOneReal},
 	}
 }
 
