@@ -113,13 +113,13 @@ func TestDelay_WaitsAndEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := faults.Wrap(nil)
 		s.Inject(faults.Ready, faults.Fault{Delay: time.Minute, Refuse: true})
-		start := time.Now() //nolint:forbidigo // the clock of the bubble
+		start := time.Now()
 		require.ErrorIs(t, s.Ready(t.Context()), storage.ErrUnavailable)
 		require.Equal(t, time.Minute, time.Since(start))
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		start = time.Now() //nolint:forbidigo // the clock of the bubble
+		start = time.Now()
 		err := s.Ready(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(start))

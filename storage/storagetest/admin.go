@@ -236,7 +236,7 @@ func storageNow(t *testing.T, e *env) {
 
 func storageReady(t *testing.T, e *env) {
 	require.NoError(t, e.store.Ready(t.Context()))
-	require.Equal(t, e.store.Capabilities(), e.store.Capabilities())
+	require.Equal(t, e.caps, e.store.Capabilities(), "they never change")
 	require.NotEmpty(t, e.caps.Durability)
 	require.NotEmpty(t, e.caps.Version)
 }

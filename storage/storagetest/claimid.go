@@ -31,7 +31,7 @@ func claimIDRules() []rule {
 func claimID(n int) storage.ClaimID {
 	var id storage.ClaimID
 	id[0] = 0xC1
-	binary.BigEndian.PutUint64(id[8:], uint64(n)) //nolint:gosec // small and positive
+	binary.BigEndian.PutUint64(id[8:], uint64(n))
 	return id
 }
 

@@ -69,11 +69,11 @@ func enqueueAnyState(t *testing.T, e *env) {
 		require.Equal(t, ref, got.Ref)
 		require.Equal(t, state, got.State)
 	}
-	c := e.claimOneAs(t, "A", 10*time.Second)
+	e.claimOneAs(t, "A", 10*time.Second)
 	same(storage.StateProcessing)
 	e.advance(t, 10*time.Second)
 	same(storage.StateProcessing)
-	c = e.claimOne(t)
+	c := e.claimOne(t)
 	require.Equal(t, storage.ItemApplied, e.settle(t, settlement(c, storage.ActionRetry))[0].Status)
 	same(storage.StatePending)
 	e.advance(t, time.Minute)

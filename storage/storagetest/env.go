@@ -48,7 +48,7 @@ func newWorld(t *testing.T, b Backend, testClock bool) *world {
 		require.NotNil(t, in.SetClock, "an instance on the test clock has SetClock")
 		// Far from the clock of the host, so that a host's time in a compared column
 		// shows at once (C5), and whole milliseconds, so that every backend stores it.
-		host := time.Now() //nolint:forbidigo // only a starting point for the settable clock
+		host := time.Now()
 		w.now = host.UTC().Add(3 * time.Hour).Truncate(time.Millisecond)
 		in.SetClock(t, w.now)
 	}

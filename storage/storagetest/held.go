@@ -2,7 +2,6 @@ package storagetest
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -381,7 +380,7 @@ func heldKey(t *testing.T, e *env) {
 	plain := e.one(t)
 	other := e.one(t, keyed("another key", "content"))
 	err := receive(t, done, "the answer of the enqueue")
-	require.True(t, errors.Is(err, storage.ErrUnavailable), "a bounded wait: %v", err)
+	require.ErrorIs(t, err, storage.ErrUnavailable, "a bounded wait")
 	require.Equal(t, []storage.Ref{plain, other}, refsOf(e.claimN(t, 10)))
 	end(false)
 	ended = true

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func messageStates(t *testing.T, e *env) {
 		Ref: ref, IdempotencyKey: "key", Payload: []byte("body"), PayloadBytes: 4, MaxAttempts: 5, State: storage.StatePending,
 	}, m)
 
-	c := e.claimOneAs(t, "A", 10*time.Second)
+	e.claimOneAs(t, "A", 10*time.Second)
 	m = e.get(t, ref)
 	require.Equal(t, storage.StateProcessing, m.State)
 	require.EqualValues(t, 1, m.Attempt)
@@ -47,7 +48,7 @@ func messageStates(t *testing.T, e *env) {
 	e.advance(t, 11*time.Second)
 	m = e.get(t, ref)
 	require.Equal(t, storage.StateProcessing, m.State, "the end of a lease alone changes no row")
-	c = e.claimOneAs(t, "B", 10*time.Second)
+	c := e.claimOneAs(t, "B", 10*time.Second)
 	require.Equal(t, "B", e.get(t, ref).WorkerID)
 	require.Equal(t, storage.ItemApplied, e.settle(t, settlement(c, storage.ActionRetry))[0].Status)
 	m = e.get(t, ref)
@@ -108,10 +109,8 @@ func messageRefs(ms []storage.Message) []storage.Ref {
 
 // newest returns refs in the opposite order.
 func newest(refs ...storage.Ref) []storage.Ref {
-	out := make([]storage.Ref, 0, len(refs))
-	for i := len(refs) - 1; i >= 0; i-- {
-		out = append(out, refs[i])
-	}
+	out := append([]storage.Ref{}, refs...)
+	slices.Reverse(out)
 	return out
 }
 

@@ -247,8 +247,8 @@ func raceGiveBack(t *testing.T, e *env) {
 		require.NoError(t, err)
 		m := e.get(t, ref)
 		hasOld := len(again.Messages) == 1 && again.Messages[0].Token == first.Messages[0].Token
-		switch {
-		case back.GivenBack == 0:
+		switch back.GivenBack {
+		case 0:
 			replayed++
 			require.True(t, hasOld, "round %d: what was not given back, the repeat has", round)
 			require.Equal(t, storage.StateProcessing, m.State)

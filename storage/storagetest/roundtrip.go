@@ -46,7 +46,15 @@ func tripPayloads(t *testing.T, e *env) {
 		all[i] = byte(i)
 	}
 	payloads := [][]byte{
-		{}, {0}, {0, 0, 0}, all, bytes.Repeat(all, 400), []byte("\\x41"), []byte("null"), {0xff, 0xfe, 0xfd}, []byte("'; drop table message; --"),
+		{},
+		{0},
+		{0, 0, 0},
+		all,
+		bytes.Repeat(all, 400),
+		[]byte("\\x41"),
+		[]byte("null"),
+		{0xff, 0xfe, 0xfd},
+		[]byte("'; drop table message; --"),
 		bytes.Repeat([]byte{0}, 1<<20),
 	}
 	var ms []storage.NewMessage
@@ -139,11 +147,7 @@ func tripResults(t *testing.T, e *env) {
 }
 
 func tripNames(t *testing.T, e *env) {
-	var names []string
-	for _, w := range words() {
-		// A name is at most 255 bytes, so the prefix takes the place of its end.
-		names = append(names, w)
-	}
+	names := words()
 	ids := map[string]int32{}
 	for _, name := range names {
 		q, err := e.store.CreateQueue(t.Context(), name, settings(), 0)

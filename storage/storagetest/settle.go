@@ -122,8 +122,8 @@ func settleRetryPolicy(t *testing.T, e *env) {
 	s.Retry = storage.RetryPolicy{Min: 2 * time.Second, Max: 30 * time.Second, Multiplier: 3, Jitter: 0}
 	e = e.on(e.newQueue(t, s))
 	e.one(t)
-	for i, want := range []time.Duration{2, 6, 18, 30, 30, 30} {
-		require.Equal(t, want*time.Second, e.retryByPolicy(t, i+1), "attempt %d", i+1)
+	for i, want := range []int{2, 6, 18, 30, 30, 30} {
+		require.Equal(t, time.Duration(want)*time.Second, e.retryByPolicy(t, i+1), "attempt %d", i+1)
 	}
 	s.Retry = storage.RetryPolicy{Min: 5 * time.Second, Max: time.Minute, Multiplier: 1, Jitter: 0}
 	e = e.on(e.newQueue(t, s))
@@ -134,8 +134,8 @@ func settleRetryPolicy(t *testing.T, e *env) {
 	s.Retry = storage.RetryPolicy{Min: 1000 * time.Millisecond, Max: time.Hour, Multiplier: 1.5, Jitter: 0}
 	e = e.on(e.newQueue(t, s))
 	e.one(t)
-	for i, want := range []time.Duration{1000, 1500, 2250} {
-		require.InDelta(t, float64(want*time.Millisecond), float64(e.retryByPolicy(t, i+1)), float64(time.Millisecond))
+	for i, want := range []int{1000, 1500, 2250} {
+		require.InDelta(t, float64(time.Duration(want)*time.Millisecond), float64(e.retryByPolicy(t, i+1)), float64(time.Millisecond))
 	}
 }
 
