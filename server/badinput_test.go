@@ -304,7 +304,7 @@ func TestBadInputsAreRefusedAndChangeNothing(t *testing.T) {
 func TestS11BadItemsStandInTheirPlace(t *testing.T) {
 	h := serve(t)
 	h.enqueue("q", "x")
-	m := h.claim("q")
+	m := h.claim()
 	retry := &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Retry{Retry: &queueboxv1.RetryRequest{Queue: "", MessageId: "x", ClaimToken: m.GetClaimToken()}}}
 	follow := completeItem(m)
 	follow.GetComplete().FollowUps = []*queueboxv1.EnqueueRequest{{Queue: "q"}}
@@ -345,18 +345,11 @@ func (h *harness) dump() string {
 	require.NoError(h.t, err)
 	defer func() { require.NoError(h.t, db.Close()) }()
 	ctx := h.t.Context()
-	var tables []string
-	rows, err := db.QueryContext(ctx, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name")
-	require.NoError(h.t, err)
-	for rows.Next() {
-		var name string
-		require.NoError(h.t, rows.Scan(&name))
-		tables = append(tables, name)
-	}
-	require.NoError(h.t, rows.Err())
-	require.NoError(h.t, rows.Close())
+	var tables string
+	require.NoError(h.t, db.QueryRowContext(ctx,
+		"SELECT group_concat(name ORDER BY name) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").Scan(&tables))
 	var out strings.Builder
-	for _, table := range tables {
+	for table := range strings.SplitSeq(tables, ",") {
 		fmt.Fprintln(&out, table)
 		h.dumpTable(db, table, &out)
 	}

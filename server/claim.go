@@ -39,7 +39,7 @@ func (a *api) Claim(ctx context.Context, req *queueboxv1.ClaimRequest) (*queuebo
 	}
 	if err != nil {
 		// Nobody will read the answer, so its leases go back (C15).
-		a.dispatch.GiveBack(answer)
+		a.dispatch.GiveBack(answer) //nolint:contextcheck // the give-back outlives the caller
 		return nil, err
 	}
 	a.metrics.claimed(r.Name, len(resp.GetMessages()))

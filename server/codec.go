@@ -67,7 +67,7 @@ func describe(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
 }
 
 func decodeUnary(next grpc.MethodHandler) grpc.MethodHandler {
-	return func(srv any, ctx context.Context, dec func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) { //nolint:revive // the signature is gRPC's
+	return func(srv any, ctx context.Context, dec func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		var f frame
 		decode := func(v any) error {
 			f.msg = v.(proto.Message)

@@ -166,8 +166,8 @@ func (a *api) enqueue(ctx context.Context, names []string, ms []storage.NewMessa
 		}
 	}
 	a.announce(ms, res)
-	for i, item := range res.Items {
-		a.metrics.enqueued(names[i], item.Status == storage.EnqueueDuplicate)
+	for i, name := range names {
+		a.metrics.enqueued(name, res.Items[i].Status == storage.EnqueueDuplicate)
 	}
 	return res, nil
 }

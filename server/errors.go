@@ -233,8 +233,7 @@ func (m *errorMapper) status(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	var api *apiError
-	if !errors.As(err, &api) {
+	if _, ok := errors.AsType[*apiError](err); !ok {
 		// A caller that is gone learns nothing from the storage error that its going
 		// caused.
 		if cause := ctx.Err(); cause != nil {
@@ -309,7 +308,7 @@ func foreignStatus(st *status.Status) error {
 		return st.Err()
 	}
 	var reason queueboxv1.ErrorReason
-	switch st.Code() { //nolint:exhaustive // the other codes say nothing about the reason
+	switch st.Code() {
 	case codes.InvalidArgument:
 		reason = queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT
 	case codes.Unimplemented:

@@ -42,7 +42,7 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 		name, code := reasonString(r), upperSnake(codeOf(r))
 		require.Equal(t, code, rows[name], "docs/errors.md, %s", name)
 		delete(rows, name)
-		require.Regexp(t, regexp.MustCompile(`// `+code+`\. (?:.*\n)(?:\s*//.*\n)*\s*ERROR_REASON_`+name+` =`), string(comments))
+		require.Regexp(t, `// `+code+`\. (?:.*\n)(?:\s*//.*\n)*\s*ERROR_REASON_`+name+` =`, string(comments))
 		retries := codeOf(r) == codes.Unavailable || codeOf(r) == codes.ResourceExhausted
 		require.Equal(t, retries, retryDelay(r) > 0, "%s: RetryInfo", name)
 	}
@@ -102,7 +102,7 @@ func TestCallerThatIsGoneGetsItsOwnError(t *testing.T) {
 func TestD3DatabaseAway(t *testing.T) {
 	h := serve(t)
 	h.enqueue("q", "x")
-	m := h.claim("q")
+	m := h.claim()
 	h.faults.Inject(faults.Any, faults.Fault{Refuse: true})
 	id, token := m.GetMessage().GetMessageId(), m.GetClaimToken()
 	// Another queue, since what is known of this one is cached.
@@ -154,7 +154,7 @@ func TestD8OutcomeUnknown(t *testing.T) {
 	h := serve(t)
 	enqueue := &queueboxv1.EnqueueRequest{Queue: "q", Payload: []byte("x"), IdempotencyKey: "k"}
 	h.enqueue("q", "first, so that the queue is there")
-	h.claim("q")
+	h.claim()
 	h.faults.Inject(faults.Enqueue, faults.Fault{Lose: true, Times: 1})
 	_, err := h.Enqueue(h.ctx(), enqueue)
 	require.Equal(t, "unknown", requireReason(t, err, codes.Unavailable, "STORAGE_UNAVAILABLE").metadata["outcome"])

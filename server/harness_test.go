@@ -119,9 +119,10 @@ func (h *harness) enqueue(queue, payload string) string {
 	return out.GetMessageId()
 }
 
-func (h *harness) claim(queue string) *queueboxv1.ClaimedMessage {
+// claim takes one message of the queue "q".
+func (h *harness) claim() *queueboxv1.ClaimedMessage {
 	h.t.Helper()
-	out, err := h.Claim(h.ctx(), &queueboxv1.ClaimRequest{Queue: queue})
+	out, err := h.Claim(h.ctx(), &queueboxv1.ClaimRequest{Queue: "q"})
 	require.NoError(h.t, err)
 	require.Len(h.t, out.GetMessages(), 1)
 	return out.GetMessages()[0]

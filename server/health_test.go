@@ -84,7 +84,7 @@ func TestReflectionNamesTheServices(t *testing.T) {
 func TestMetricsPage(t *testing.T) {
 	h := serve(t)
 	h.enqueue("q", "x")
-	_, err := h.Complete(h.ctx(), completeItem(h.claim("q")).GetComplete())
+	_, err := h.Complete(h.ctx(), completeItem(h.claim()).GetComplete())
 	require.NoError(t, err)
 	stream, err := h.Heartbeat(h.ctx())
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 func TestT1EachRequestGetsOneAnswer(t *testing.T) {
 	h := serve(t)
 	h.enqueue("q", "x")
-	m := h.claim("q")
+	m := h.claim()
 	stream, err := h.Heartbeat(h.ctx())
 	require.NoError(t, err)
 
@@ -84,7 +84,7 @@ func TestHeartbeatBadRequestEndsTheStream(t *testing.T) {
 func TestHeartbeatSurvivesTheDatabase(t *testing.T) {
 	h := serve(t)
 	h.enqueue("q", "x")
-	m := h.claim("q")
+	m := h.claim()
 	stream, err := h.Heartbeat(h.ctx())
 	require.NoError(t, err)
 	h.faults.Inject(faults.Renew, faults.Fault{Refuse: true, Times: 1})
@@ -99,7 +99,7 @@ func TestHeartbeatSurvivesTheDatabase(t *testing.T) {
 func TestT2BreakingTheStreamChangesNoLease(t *testing.T) {
 	h := serve(t)
 	h.enqueue("q", "x")
-	m := h.claim("q")
+	m := h.claim()
 	before := h.dump()
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, err := queueboxv1.NewWorkerServiceClient(h.dial()).Heartbeat(ctx)
@@ -122,7 +122,7 @@ func TestT2BreakingTheStreamChangesNoLease(t *testing.T) {
 func TestT5DrainTellsTheStreams(t *testing.T) {
 	h := serve(t, func(c *Config) { c.DrainTimeout = 20 * time.Second })
 	h.enqueue("q", "x")
-	m := h.claim("q")
+	m := h.claim()
 	stream, err := h.Heartbeat(h.ctx())
 	require.NoError(t, err)
 	require.NoError(t, stream.Send(&queueboxv1.HeartbeatRequest{Sequence: 1}))

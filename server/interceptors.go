@@ -53,8 +53,8 @@ func interceptors(log *slog.Logger, metrics *grpcprom.ServerMetrics, m *errorMap
 
 // chains splits the table.
 func chains(table []interceptor) []grpc.ServerOption {
-	var unary []grpc.UnaryServerInterceptor
-	var stream []grpc.StreamServerInterceptor
+	unary := make([]grpc.UnaryServerInterceptor, 0, len(table))
+	stream := make([]grpc.StreamServerInterceptor, 0, len(table))
 	for _, i := range table {
 		unary = append(unary, i.unary)
 		stream = append(stream, i.stream)
@@ -100,7 +100,7 @@ func callLogger(log *slog.Logger) logging.Logger {
 				l = slog.LevelDebug
 			}
 		}
-		log.Log(ctx, l, msg, fields...)
+		log.Log(ctx, l, msg, fields...) //nolint:sloglint // the middleware's constant, "finished call"
 	})
 }
 

@@ -20,7 +20,7 @@ import (
 func TestInterceptorOrder(t *testing.T) {
 	h := serve(t)
 	h.enqueue("q", "x")
-	m := h.claim("q")
+	m := h.claim()
 	h.faults.Inject(faults.Settle, faults.Fault{Strike: func() { panic("a secret cause") }, Times: 1})
 	var header metadata.MD
 	ctx := metadata.AppendToOutgoingContext(h.ctx(), requestIDHeader, "req-77")
@@ -63,7 +63,7 @@ func TestInterceptorTableIsTheSameForBothChains(t *testing.T) {
 func TestPanicInAStreamIsCaught(t *testing.T) {
 	h := serve(t)
 	h.enqueue("q", "x")
-	m := h.claim("q")
+	m := h.claim()
 	h.faults.Inject(faults.Renew, faults.Fault{Strike: func() { panic("a secret cause") }, Times: 1})
 	stream, err := h.Heartbeat(h.ctx())
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestPanicInAStreamIsCaught(t *testing.T) {
 func TestNoSecretsInTheLog(t *testing.T) {
 	h := serve(t)
 	h.enqueue("q", "payload-that-is-secret")
-	m := h.claim("q")
+	m := h.claim()
 	item := renewItem(m)
 	_, err := h.Renew(h.ctx(), &queueboxv1.RenewRequest{Queue: "q", MessageId: item.GetMessageId(), ClaimToken: item.GetClaimToken()})
 	require.NoError(t, err)

@@ -121,7 +121,7 @@ func TestMessagesAreReadAndListed(t *testing.T) {
 	for i := range 5 {
 		ids = append(ids, h.enqueue("q", fmt.Sprint(i)))
 	}
-	m := h.claim("q")
+	m := h.claim()
 	got, err := h.GetMessage(h.ctx(), &queueboxv1.GetMessageRequest{Queue: "q", MessageId: m.GetMessage().GetMessageId(), IncludePayload: true})
 	require.NoError(t, err)
 	require.Equal(t, "0", string(got.GetMessage().GetPayload()))
@@ -178,7 +178,7 @@ func TestStatsCount(t *testing.T) {
 	for range 3 {
 		h.enqueue("q", "x")
 	}
-	h.claim("q")
+	h.claim()
 	_, err := h.Enqueue(h.ctx(), &queueboxv1.EnqueueRequest{Queue: "q", DelayMs: 3_600_000})
 	require.NoError(t, err)
 	h.waitIn(h.ctx(), &queueboxv1.ClaimRequest{Queue: "elsewhere", WaitMs: 1000})
@@ -202,7 +202,7 @@ func TestE7PastTimesMeanNow(t *testing.T) {
 	for _, at := range []time.Time{time.Unix(-1<<33, 0), time.Unix(0, 0), time.Now().Add(-time.Hour)} {
 		_, err := h.Enqueue(h.ctx(), &queueboxv1.EnqueueRequest{Queue: "q", AvailableTime: timestamppb.New(at)})
 		require.NoError(t, err)
-		h.claim("q")
+		h.claim()
 	}
 }
 
@@ -210,9 +210,9 @@ func TestContentHashTellsContentsApart(t *testing.T) {
 	base := &queueboxv1.EnqueueRequest{Payload: []byte("ab"), ContentType: "c", Attributes: map[string]string{"k": "v", "l": "w"}, Priority: 1, MaxAttempts: 2}
 	seen := map[[32]byte]string{contentHash(base): "base"}
 	for name, r := range map[string]*queueboxv1.EnqueueRequest{
-		"payload and type run together": {Payload: []byte("a"), ContentType: "bc", Attributes: base.Attributes, Priority: 1, MaxAttempts: 2},
-		"priority":                      {Payload: []byte("ab"), ContentType: "c", Attributes: base.Attributes, Priority: 2, MaxAttempts: 2},
-		"attempts":                      {Payload: []byte("ab"), ContentType: "c", Attributes: base.Attributes, Priority: 1, MaxAttempts: 3},
+		"payload and type run together": {Payload: []byte("a"), ContentType: "bc", Attributes: base.GetAttributes(), Priority: 1, MaxAttempts: 2},
+		"priority":                      {Payload: []byte("ab"), ContentType: "c", Attributes: base.GetAttributes(), Priority: 2, MaxAttempts: 2},
+		"attempts":                      {Payload: []byte("ab"), ContentType: "c", Attributes: base.GetAttributes(), Priority: 1, MaxAttempts: 3},
 		"attributes":                    {Payload: []byte("ab"), ContentType: "c", Attributes: map[string]string{"k": "vl", "": "w"}, Priority: 1, MaxAttempts: 2},
 		"no attributes":                 {Payload: []byte("ab"), ContentType: "c", Priority: 1, MaxAttempts: 2},
 	} {
@@ -220,7 +220,7 @@ func TestContentHashTellsContentsApart(t *testing.T) {
 		require.Empty(t, seen[sum], name)
 		seen[sum] = name
 	}
-	later := &queueboxv1.EnqueueRequest{Queue: "q", IdempotencyKey: "k", DelayMs: 5, Payload: []byte("ab"), ContentType: "c", Attributes: base.Attributes, Priority: 1, MaxAttempts: 2}
+	later := &queueboxv1.EnqueueRequest{Queue: "q", IdempotencyKey: "k", DelayMs: 5, Payload: []byte("ab"), ContentType: "c", Attributes: base.GetAttributes(), Priority: 1, MaxAttempts: 2}
 	require.Equal(t, contentHash(base), contentHash(later), "times are no content")
 }
 

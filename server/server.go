@@ -210,14 +210,15 @@ func (s *Server) options() []grpc.ServerOption {
 	// answer of a Claim may be larger than the 4 MiB that clients take by default only
 	// where the payload limit is raised.
 	recvLimit := int(s.cfg.MaxPayloadBytes) + 16<<20
-	opts := []grpc.ServerOption{
+	opts := make([]grpc.ServerOption, 0, 8)
+	opts = append(opts,
 		grpc.ForceServerCodecV2(newFrameCodec()),
 		grpc.UnknownServiceHandler(unknownMethod),
 		grpc.MaxRecvMsgSize(recvLimit),
 		// Workers for handlers save the growth of a stack for each call.
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	}
+	)
 	params := keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}
 	if age := s.cfg.MaxConnectionAge; age > 0 {
 		// gRPC tells the client to go away at this age, a tenth more or less, and the
@@ -267,7 +268,9 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.drain(background)
-	<-failed
+	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve: %w", err)
+	}
 	return nil
 }
 

@@ -214,7 +214,7 @@ func (d *Dispatcher) Claim(ctx context.Context, req Request) (Answer, error) {
 	if hasDeadline {
 		w.deadline = deadline
 	}
-	q, entered, err := d.enter(w, until.After(now))
+	q, entered, err := d.enter(w, until.After(now)) //nolint:contextcheck // the poller serves many callers and outlives each
 	if err != nil {
 		return Answer{}, err
 	}
@@ -229,7 +229,7 @@ func (d *Dispatcher) Claim(ctx context.Context, req Request) (Answer, error) {
 		select {
 		case r := <-w.answer:
 			if ctx.Err() != nil {
-				d.GiveBack(r.answer)
+				d.GiveBack(r.answer) //nolint:contextcheck // the give-back outlives the caller
 				return Answer{}, context.Cause(ctx)
 			}
 			return r.answer, r.err
@@ -237,7 +237,7 @@ func (d *Dispatcher) Claim(ctx context.Context, req Request) (Answer, error) {
 			q.expire(w)
 		case <-ctx.Done():
 			if r, ok := q.leave(w); ok {
-				d.GiveBack(r.answer)
+				d.GiveBack(r.answer) //nolint:contextcheck // the give-back outlives the caller
 			}
 			return Answer{}, context.Cause(ctx)
 		}
@@ -296,7 +296,7 @@ func (d *Dispatcher) queue(id int32) *queue {
 // another.
 func (d *Dispatcher) Wake(queueID int32) {
 	if q := d.queue(queueID); q != nil {
-		q.wake(CauseWake)
+		q.wake()
 	}
 }
 
@@ -306,7 +306,7 @@ func (d *Dispatcher) WakeName(name string) {
 	q := d.byName[name]
 	d.mu.Unlock()
 	if q != nil {
-		q.wake(CauseWake)
+		q.wake()
 	}
 }
 

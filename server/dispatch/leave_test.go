@@ -93,7 +93,7 @@ func TestC14SameClaimIDWaitsTwice(t *testing.T) {
 		a, b := <-first, <-second
 		require.Equal(t, position(t, a), position(t, b))
 		require.Equal(t, a.answer.Messages[0].Token, b.answer.Messages[0].Token)
-		require.True(t, a.answer.Replayed != b.answer.Replayed, "one of them is the repeat")
+		require.NotEqual(t, a.answer.Replayed, b.answer.Replayed, "one of them is the repeat")
 		require.Zero(t, b.took, "right after the first")
 		for _, p := range f.statements {
 			ids := map[storage.ClaimID]bool{}

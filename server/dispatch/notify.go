@@ -35,7 +35,7 @@ func (d *Dispatcher) listen(ctx context.Context) {
 			}
 			// What was sent while the connection was down is lost.
 			for _, q := range d.all() {
-				q.wake(CauseWake)
+				q.wake()
 			}
 		})
 		if errors.Is(err, storage.ErrNotSupported) {
@@ -62,7 +62,7 @@ func (d *Dispatcher) notified(queueID int32) {
 	}
 	for _, q := range d.all() {
 		if !q.known() {
-			q.wake(CauseWake)
+			q.wake()
 		}
 	}
 }

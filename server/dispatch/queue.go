@@ -237,11 +237,11 @@ func (q *queue) drain() {
 	q.nudge()
 }
 
-func (q *queue) wake(cause Cause) {
+func (q *queue) wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.running {
-		q.lookFor(cause)
+		q.lookFor(CauseWake)
 	}
 }
 
