@@ -440,7 +440,7 @@ func laterFields(c *Client, m *queueboxv1.ClaimedMessage) []badInput {
 // TestBadInputsChangeNothing sends every bad input of the contract: each answers its
 // code, its reason and its field, and leaves the database as it was.
 func TestBadInputsChangeNothing(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	Together(t, func(t *testing.T, db *Database) {
 		const maxPayload = 64 << 10
 		c := db.Start(t, fmt.Sprintf("--max-payload-bytes=%d", maxPayload)).Client(t)
 		conn := db.Open(t)
@@ -472,7 +472,7 @@ func TestBadInputsChangeNothing(t *testing.T) {
 
 // TestBadInputLimitsThatHold sends the largest input that must still be taken.
 func TestBadInputLimitsThatHold(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	Together(t, func(t *testing.T, db *Database) {
 		const maxPayload = 64 << 10
 		c := db.Start(t, fmt.Sprintf("--max-payload-bytes=%d", maxPayload)).Client(t)
 		attributes := map[string]string{}

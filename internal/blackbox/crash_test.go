@@ -251,7 +251,7 @@ func (r *crashRun) completeAll(rnd *rand.Rand, clients []*Client, ms []*queuebox
 func TestD4Crash(t *testing.T) {
 	kills := int(setting(t, "QUEUEBOX_TEST_KILLS", 50)) //nolint:gosec // a small number
 	seed := setting(t, "QUEUEBOX_TEST_SEED", uint64(time.Now().UnixNano()))
-	Each(t, func(t *testing.T, db *Database) {
+	Together(t, func(t *testing.T, db *Database) {
 		t.Logf("QUEUEBOX_TEST_SEED=%d QUEUEBOX_TEST_KILLS=%d", seed, kills)
 		var (
 			servers []*Server

@@ -42,11 +42,10 @@ func Each(t *testing.T, test func(t *testing.T, db *Database)) {
 	t.Run(EnginePostgres, func(t *testing.T) { test(t, Postgres(t)) })
 }
 
-// EachParallel is Each for tests that mostly wait, for leases to run out or the
-// like: they run beside others.
-func EachParallel(t *testing.T, test func(t *testing.T, db *Database)) {
+// Together is Each with the engines beside each other: for tests that take long and
+// measure no times.
+func Together(t *testing.T, test func(t *testing.T, db *Database)) {
 	t.Helper()
-	t.Parallel()
 	t.Run(EngineSQLite, func(t *testing.T) {
 		t.Parallel()
 		test(t, SQLite(t))
@@ -55,6 +54,14 @@ func EachParallel(t *testing.T, test func(t *testing.T, db *Database)) {
 		t.Parallel()
 		test(t, Postgres(t))
 	})
+}
+
+// EachParallel is Together for tests that mostly wait, for leases to run out or the
+// like: they run beside others.
+func EachParallel(t *testing.T, test func(t *testing.T, db *Database)) {
+	t.Helper()
+	t.Parallel()
+	Together(t, test)
 }
 
 // SQLite names a file that the server will make.

@@ -192,7 +192,7 @@ func TestD3SessionsKilledUnderLoad(t *testing.T) {
 
 // TestD5TwoServersOneDatabase races settlements of one claim on two servers.
 func TestD5S7TwoServersOneDatabase(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	Together(t, func(t *testing.T, db *Database) {
 		a, b := db.Start(t).Client(t), db.Start(t).Client(t)
 		const n = 60
 		enqueueMany(t, a, "q", n)

@@ -19,7 +19,7 @@ import (
 // TestDrainOnSIGTERM: the server answers who waits, ends streams in good order and
 // leaves with code 0.
 func TestDrainOnSIGTERM(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	Together(t, func(t *testing.T, db *Database) {
 		for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 			t.Run(sig.String(), func(t *testing.T) {
 				s := db.Start(t, "--drain-timeout=4s")
@@ -67,7 +67,7 @@ func TestDrainOnSIGTERM(t *testing.T) {
 // TestDrainUnderLoad: calls that run when the signal comes get whole answers or are
 // told to come again; what was acknowledged is there.
 func TestDrainUnderLoad(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	Together(t, func(t *testing.T, db *Database) {
 		s := db.Start(t)
 		type outcome struct {
 			acknowledged int

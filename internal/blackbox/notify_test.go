@@ -160,15 +160,15 @@ func TestW6TransactionModePooler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := Start(t, Options{Storage: pooled, Args: args}).Client(t)
 			b := Start(t, Options{Storage: pooled, Args: args}).Client(t)
-			all := deliveries(t, b, a, name, 30)
+			all := deliveries(t, b, a, name, 10)
 			t.Logf("enqueue answered to claim answered on the other server: p50 %v, worst %v", Percentile(all, 0.5), Percentile(all, 1))
 			require.Less(t, Percentile(all, 1), 3*time.Second)
 			if args != nil {
 				require.Less(t, Percentile(all, 0.5), 100*time.Millisecond, "notified over the direct connection")
 			}
-			enqueueMany(t, a, name, 500)
-			for n := 0; n < 500; {
-				got := claim(t, b, name, 100, time.Minute)
+			enqueueMany(t, a, name, 60)
+			for n := 0; n < 60; {
+				got := claim(t, b, name, 20, time.Minute)
 				require.NotEmpty(t, got)
 				n += len(got)
 				for _, m := range got {

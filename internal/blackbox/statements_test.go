@@ -17,7 +17,7 @@ func TestStatementsPerCall(t *testing.T) {
 	db := Postgres(t)
 	c := db.Start(t).Client(t)
 	count := CountStatements(t, db)
-	const n = 200
+	const n = 100
 	var held []*queueboxv1.ClaimedMessage
 	refill := func(queue string) {
 		held = nil
