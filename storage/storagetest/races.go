@@ -207,7 +207,7 @@ func raceClaimID(t *testing.T, e *env) {
 		served := 0
 		var want []storage.Claimed
 		for _, out := range outs {
-			if out.Status == storage.ClaimServed {
+			if out.Status == storage.ClaimServed && len(out.Messages) > 0 {
 				served++
 				want = out.Messages
 			}
@@ -215,6 +215,11 @@ func raceClaimID(t *testing.T, e *env) {
 		require.Equal(t, 1, served, "round %d: one call claims", round)
 		require.Len(t, want, 3)
 		for _, out := range outs {
+			if out.Status == storage.ClaimServed && len(out.Messages) == 0 {
+				// It looked while the others held every row and had not committed: an empty
+				// claim, which leaves no row, before theirs (C11).
+				continue
+			}
 			require.Equal(t, want, out.Messages, "round %d: and all have its leases", round)
 		}
 		stats, err := e.store.QueueStats(t.Context(), e.queue.ID)
