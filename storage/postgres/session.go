@@ -120,7 +120,7 @@ func (s *Store) repeat(ctx context.Context, write bool, f func() error) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if !again(err) && (write || n > 0 || rolledBack(err)) {
+		if !again(err) && !(n == 0 && stray(err)) && (write || n > 0 || rolledBack(err)) {
 			return err
 		}
 		if n == maxAttempts-1 {
@@ -137,6 +137,13 @@ func (s *Store) repeat(ctx context.Context, write bool, f func() error) error {
 	}
 	return err
 }
+
+// stray tells whether a statement was cancelled, though its own caller is there still. A
+// request to cancel names a connection and not a statement: that of a caller who left can
+// come so late that it meets the next one on his connection. It proves the rollback, so
+// the transaction is run once more; a statement timeout of the role looks the same, and
+// will not pass the second time.
+func stray(err error) bool { return code(err) == codeQueryCanceled }
 
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	conn, err := s.pool.Acquire(ctx)
