@@ -42,7 +42,7 @@ func (g grpcCycler) enqueue(ctx context.Context, n int) error {
 }
 
 func (g grpcCycler) claim(ctx context.Context, n int) (batch, error) {
-	out, err := g.c.Claim(ctx, &queueboxv1.ClaimRequest{Queue: queueName, MaxMessages: int32(n), WaitMs: 1_000}) //nolint:gosec // at most 1000
+	out, err := g.c.Claim(ctx, &queueboxv1.ClaimRequest{Queue: queueName, MaxMessages: int32(n), WaitMs: 1_000})
 	return grpcBatch{g.c, out.GetMessages()}, err
 }
 

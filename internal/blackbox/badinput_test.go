@@ -440,7 +440,7 @@ func laterFields(c *Client, m *queueboxv1.ClaimedMessage) []badInput {
 // TestBadInputsChangeNothing sends every bad input of the contract: each answers its
 // code, its reason and its field, and leaves the database as it was.
 func TestBadInputsChangeNothing(t *testing.T) {
-	Together(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		const maxPayload = 64 << 10
 		c := db.Start(t, fmt.Sprintf("--max-payload-bytes=%d", maxPayload)).Client(t)
 		conn := db.Open(t)
@@ -452,12 +452,12 @@ func TestBadInputsChangeNothing(t *testing.T) {
 		for _, tc := range append(badInputs(c, m, maxPayload), laterFields(c, m)...) {
 			t.Run(tc.name, func(t *testing.T) {
 				err := tc.call(within(t))
-				switch {
-				case tc.want.Reason == "E13":
+				switch tc.want.Reason {
+				case "E13":
 					if CheckStatus(err, invalid(tc.want.Field)) != nil {
 						RequireStatus(t, err, unimplemented)
 					}
-				case tc.want.Reason == "":
+				case "":
 					require.NoError(t, err)
 				default:
 					RequireStatus(t, err, tc.want)
@@ -472,7 +472,7 @@ func TestBadInputsChangeNothing(t *testing.T) {
 
 // TestBadInputLimitsThatHold sends the largest input that must still be taken.
 func TestBadInputLimitsThatHold(t *testing.T) {
-	Together(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		const maxPayload = 64 << 10
 		c := db.Start(t, fmt.Sprintf("--max-payload-bytes=%d", maxPayload)).Client(t)
 		attributes := map[string]string{}

@@ -234,7 +234,7 @@ func TestClaim(t *testing.T) {
 // that leaves at the very moment of the hand-over keeps nothing either, unless the
 // answer was on the wire already: then its lease ends it, as that of a dead worker.
 func TestC15CallerThatVanished(t *testing.T) {
-	Together(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		s := db.Start(t)
 		c := s.Client(t)
 		type answer struct {

@@ -133,7 +133,7 @@ func CheckItem(e *queueboxv1.ItemError, want Want) error {
 	switch {
 	case e == nil:
 		return fmt.Errorf("no error, want %v %s", want.Code, want.Reason)
-	case codes.Code(e.GetCode()) != want.Code || reason != want.Reason: //nolint:gosec // codes are small
+	case codes.Code(e.GetCode()) != want.Code || reason != want.Reason:
 		return fmt.Errorf("item %v, want %v %s", e, want.Code, want.Reason)
 	}
 	for k, v := range want.Metadata {

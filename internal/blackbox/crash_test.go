@@ -36,9 +36,8 @@ const crashQueue = "crash"
 
 // crashRun is one run of the crash test.
 type crashRun struct {
-	clients [][]*Client // for each caller a connection to each server
-	ledger  *ledger
-	seed    uint64
+	ledger *ledger
+	seed   uint64
 
 	produce context.Context //nolint:containedctx // ends the producers
 	work    context.Context //nolint:containedctx // ends the workers
@@ -70,7 +69,7 @@ func call[T any](ctx context.Context, r *crashRun, rnd *rand.Rand, clients []*Cl
 
 // producer enqueues until told to stop and repeats each call until it is answered.
 func (r *crashRun) producer(n int, clients []*Client) {
-	rnd := rand.New(rand.NewPCG(r.seed, uint64(100+n))) //nolint:gosec // a load, not a secret
+	rnd := rand.New(rand.NewPCG(r.seed, uint64(100+n)))
 	for i := 0; r.produce.Err() == nil; {
 		if r.ledger.open() > 150 {
 			time.Sleep(10 * time.Millisecond)
@@ -110,7 +109,7 @@ func (r *crashRun) producer(n int, clients []*Client) {
 // worker claims and settles until told to stop. Some of its claims it forgets, some it
 // outsleeps, as workers do.
 func (r *crashRun) worker(n int, clients []*Client) {
-	rnd := rand.New(rand.NewPCG(r.seed, uint64(200+n))) //nolint:gosec // a load, not a secret
+	rnd := rand.New(rand.NewPCG(r.seed, uint64(200+n)))
 	for r.work.Err() == nil {
 		req := &queueboxv1.ClaimRequest{
 			Queue: crashQueue, LeaseMs: 1_000, MaxMessages: 1 + rnd.Int32N(8), WaitMs: int64(rnd.IntN(3) * 150),
@@ -231,7 +230,7 @@ func (r *crashRun) completeAll(rnd *rand.Rand, clients []*Client, ms []*queuebox
 			switch {
 			case one.GetError() == nil:
 				r.ledger.settled(ms[i], didComplete, one.GetCompleteTime().AsTime())
-			case codes.Code(one.GetError().GetCode()) == codes.Unavailable: //nolint:gosec // codes are small
+			case codes.Code(one.GetError().GetCode()) == codes.Unavailable:
 				again = append(again, ms[i])
 			case CheckItem(one.GetError(), Want{Code: codes.FailedPrecondition, Reason: "CLAIM_LOST"}) != nil:
 				r.ledger.problem("batch item: %v", one.GetError())
@@ -248,8 +247,8 @@ func (r *crashRun) completeAll(rnd *rand.Rand, clients []*Client, ms []*queuebox
 // servers are killed in turn. Nothing may be lost, doubled or stuck for longer than its
 // lease, and the attempts must be exact. QUEUEBOX_TEST_KILLS and QUEUEBOX_TEST_SEED
 // make it longer or repeat it.
-func TestD4Crash(t *testing.T) {
-	kills := int(setting(t, "QUEUEBOX_TEST_KILLS", 50)) //nolint:gosec // a small number
+func TestD4Crash(t *testing.T) { //nolint:tparallel // its load would disturb the tests that measure times
+	kills := int(setting(t, "QUEUEBOX_TEST_KILLS", 50))
 	seed := setting(t, "QUEUEBOX_TEST_SEED", uint64(time.Now().UnixNano()))
 	Together(t, func(t *testing.T, db *Database) {
 		t.Logf("QUEUEBOX_TEST_SEED=%d QUEUEBOX_TEST_KILLS=%d", seed, kills)
@@ -292,7 +291,7 @@ func TestD4Crash(t *testing.T) {
 			workers.Go(func() { r.worker(n, clients) })
 		}
 
-		rnd := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a load, not a secret
+		rnd := rand.New(rand.NewPCG(seed, 1))
 		inCommit := 0
 		for i := 0; i < kills && !r.ledger.broken(); i++ {
 			time.Sleep(time.Duration(20+rnd.IntN(230)) * time.Millisecond)

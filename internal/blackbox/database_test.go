@@ -43,6 +43,7 @@ func health(t *testing.T, c *Client) healthpb.HealthCheckResponse_ServingStatus 
 
 // TestD3DatabaseAway cuts the database off in several ways and gives it back.
 func TestD3DatabaseAway(t *testing.T) {
+	t.Parallel()
 	db := Postgres(t)
 	for name, away := range map[string]func(p *proxy.Proxy, on bool){
 		"refused": func(p *proxy.Proxy, on bool) {
@@ -192,7 +193,7 @@ func TestD3SessionsKilledUnderLoad(t *testing.T) {
 
 // TestD5TwoServersOneDatabase races settlements of one claim on two servers.
 func TestD5S7TwoServersOneDatabase(t *testing.T) {
-	Together(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		a, b := db.Start(t).Client(t), db.Start(t).Client(t)
 		const n = 60
 		enqueueMany(t, a, "q", n)
@@ -212,11 +213,10 @@ func TestD5S7TwoServersOneDatabase(t *testing.T) {
 				_, deadLetter = b.DeadLetter(t.Context(), &queueboxv1.DeadLetterRequest{Queue: "q", MessageId: id, ClaimToken: m.GetClaimToken()})
 			})
 			wg.Wait()
-			switch {
-			case completed == nil:
+			if completed == nil {
 				RequireStatus(t, deadLetter, settledAs("COMPLETED"))
 				require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_COMPLETED, message(t, b, "q", id).GetState())
-			default:
+			} else {
 				require.NoError(t, deadLetter)
 				RequireStatus(t, completed, settledAs("DEAD"))
 				require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_DEAD, message(t, a, "q", id).GetState())

@@ -3,7 +3,6 @@ package blackbox
 import (
 	"net/http"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +18,7 @@ import (
 // TestDrainOnSIGTERM: the server answers who waits, ends streams in good order and
 // leaves with code 0.
 func TestDrainOnSIGTERM(t *testing.T) {
-	Together(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 			t.Run(sig.String(), func(t *testing.T) {
 				s := db.Start(t, "--drain-timeout=4s")
@@ -67,7 +66,7 @@ func TestDrainOnSIGTERM(t *testing.T) {
 // TestDrainUnderLoad: calls that run when the signal comes get whole answers or are
 // told to come again; what was acknowledged is there.
 func TestDrainUnderLoad(t *testing.T) {
-	Together(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		s := db.Start(t)
 		type outcome struct {
 			acknowledged int
@@ -156,7 +155,7 @@ func TestHealthAndReadiness(t *testing.T) {
 		}()
 		_, metrics := s.Get(t, "/metrics")
 		for where, got := range map[string]string{"log": s.Log(), "metrics": metrics} {
-			require.False(t, strings.Contains(got, token), "a token in the %s", where)
+			require.NotContains(t, got, token, "a token in the %s", where)
 			require.NotContains(t, got, "top secret payload")
 		}
 

@@ -42,7 +42,7 @@ func enqueueMany(t *testing.T, c *Client, queue string, n int) []string {
 	var ids []string
 	for len(ids) < n {
 		var req queueboxv1.BatchEnqueueRequest
-		for i := len(ids); i < n && len(req.Requests) < 1000; i++ {
+		for i := len(ids); i < n && len(req.GetRequests()) < 1000; i++ {
 			req.Requests = append(req.Requests, &queueboxv1.EnqueueRequest{Queue: queue, Payload: fmt.Appendf(nil, "%s %d", queue, i)})
 		}
 		out, err := c.BatchEnqueue(within(t), &req)

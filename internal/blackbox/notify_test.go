@@ -192,7 +192,7 @@ func startPgBouncer(t *testing.T, path, dbURL string) string {
 	// The pooler refuses root and changes to this user, who must be able to read the
 	// file through the directories above it.
 	for d := dir; strings.HasPrefix(d, os.TempDir()) && d != os.TempDir(); d = filepath.Dir(d) {
-		require.NoError(t, os.Chmod(d, 0o755)) //nolint:gosec // a test's own directory
+		require.NoError(t, os.Chmod(d, 0o755))
 	}
 	ini := filepath.Join(dir, "pgbouncer.ini")
 	require.NoError(t, os.WriteFile(ini, []byte(strings.Join([]string{
@@ -206,12 +206,12 @@ func startPgBouncer(t *testing.T, path, dbURL string) string {
 		"pool_mode = transaction",
 		"default_pool_size = 5",
 		"max_client_conn = 200",
-	}, "\n")+"\n"), 0o644)) //nolint:gosec // nothing secret in it
+	}, "\n")+"\n"), 0o644))
 	args := []string{ini}
 	if os.Geteuid() == 0 {
 		args = []string{"-u", "nobody", ini}
 	}
-	cmd := exec.Command(path, args...) //nolint:gosec,noctx // found on this machine; ended below by its id
+	cmd := exec.Command(path, args...) //nolint:noctx // ended below, by its id
 	out := &logs{}
 	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(t, cmd.Start())
