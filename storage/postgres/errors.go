@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -128,6 +130,13 @@ func plain(err error) error {
 		return &databaseError{pg: pg}
 	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		// Of the cause only what the network said: "connection refused", "i/o timeout".
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			return fmt.Errorf("connection not made: %w", op.Err)
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return errors.New("connection not made: closed by the other side")
+		}
 		return errors.New("connection not made")
 	}
 	return err

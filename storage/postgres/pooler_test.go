@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
@@ -8,12 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/queuebox/queuebox/storage"
 	"github.com/queuebox/queuebox/storage/postgres"
 	"github.com/queuebox/queuebox/storage/storagetest"
 )
@@ -97,6 +100,20 @@ func TestW6PgBouncer(t *testing.T) {
 			})
 		}
 	})
+	// Callers that leave in the middle of their statement are the pooler's hardest time.
+	q := queue(t, s, "leaving")
+	enqueue(t, s, q.ID, 50)
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*200*time.Microsecond)
+			defer cancel()
+			_, _ = s.Claim(ctx, storage.ClaimParams{QueueID: q.ID, Calls: []storage.ClaimCall{{Max: 1, Lease: time.Hour}}})
+		})
+	}
+	wg.Wait()
+	require.NoError(t, s.Ready(t.Context()))
+	story(t, s, "after them")
 	// Migrate works through it too.
 	_, _, err := postgres.Migrate(t.Context(), postgres.Config{URL: pgbouncer(t, d)})
 	require.NoError(t, err)

@@ -95,6 +95,9 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	t.config.AfterConnect = setUp(t.pooled)
 	t.config.PingTimeout = time.Second
 	t.config.ConnConfig.BuildContextWatcherHandler = cancelOnContext
+	if t.pooled {
+		t.config.ConnConfig.BuildContextWatcherHandler = finishOnContext
+	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, t.config); err != nil {
 		return nil, classify("open", &connectError{err: err}, false)
 	}

@@ -81,6 +81,14 @@ func parseURL(raw string) (target, error) {
 // connConfig is a copy for one connection of its own.
 func (t target) connConfig() *pgx.ConnConfig { return t.config.ConnConfig.Copy() }
 
+// finishOnContext gives a statement whose ctx ends a moment to finish, and cuts the
+// connection then. Behind a pooler it stands in for cancelOnContext: a cancel request there
+// is a connection of its own that has to find its way, and PgBouncer 1.18 dies of it
+// ("bad client state").
+func finishOnContext(c *pgconn.PgConn) ctxwatch.Handler {
+	return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn(), DeadlineDelay: time.Second}
+}
+
 // cancelOnContext makes a call whose ctx ends ask the database to stop the statement,
 // so that the answer, "cancelled" or "done", is still read: without it the connection
 // would be cut, and every such write would end as outcome unknown. The deadline is for
