@@ -182,10 +182,15 @@ func (w *waiting) free() {
 }
 
 // untilWaiting gives the call the time to reach the lock: until the database says
-// that it waits, or a moment where it cannot say.
+// that it waits, or a moment where it cannot say. A call that has answered waits for
+// nothing any more.
 func (w *waiting) untilWaiting(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+	moment := 150 * time.Millisecond
+	if w.e.in.Waiting != nil {
+		moment = 3 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), moment)
 	defer cancel()
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
@@ -194,7 +199,7 @@ func (w *waiting) untilWaiting(t *testing.T) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if w.e.in.Waiting != nil && w.e.in.Waiting(t) {
+			if len(w.done) > 0 || w.e.in.Waiting != nil && w.e.in.Waiting(t) {
 				return
 			}
 		}
@@ -343,7 +348,7 @@ func (e *env) enqueueLater(t *testing.T, m storage.NewMessage) (items *[]storage
 		*items = res.Items
 		done <- err
 	}()
-	w := &waiting{e: e}
+	w := &waiting{e: e, done: done}
 	w.untilWaiting(t)
 	return items, done
 }
