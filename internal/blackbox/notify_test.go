@@ -211,7 +211,7 @@ func startPgBouncer(t *testing.T, path, dbURL string) string {
 	if os.Geteuid() == 0 {
 		args = []string{"-u", "nobody", ini}
 	}
-	cmd := exec.Command(path, args...) //nolint:noctx // ended below, by its id
+	cmd := exec.Command(path, args...)
 	out := &logs{}
 	cmd.Stdout, cmd.Stderr = out, out
 	require.NoError(t, cmd.Start())

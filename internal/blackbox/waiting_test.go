@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 )
@@ -119,7 +118,7 @@ func TestW3TimersWakeWaiters(t *testing.T) {
 				t.Helper()
 				enqueue(t, c, queue, "x")
 				m := claimSoon(t, c, queue, time.Minute)
-				out, err := c.Retry(within(t), &queueboxv1.RetryRequest{Queue: queue, MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken(), DelayMs: proto.Int64(d.Milliseconds())})
+				out, err := c.Retry(within(t), &queueboxv1.RetryRequest{Queue: queue, MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken(), DelayMs: new(d.Milliseconds())})
 				require.NoError(t, err)
 				return out.GetAvailableTime().AsTime()
 			},

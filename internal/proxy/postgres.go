@@ -212,11 +212,8 @@ func (t *tap) next() (string, bool) {
 
 // cString splits a text that ends with a zero byte from what follows.
 func cString(b []byte) (text string, rest []byte) {
-	i := bytes.IndexByte(b, 0)
-	if i < 0 {
-		return string(b), nil
-	}
-	return string(b[:i]), b[i+1:]
+	head, rest, _ := bytes.Cut(b, []byte{0})
+	return string(head), rest
 }
 
 // endOfAnswer begins the message ReadyForQuery, which ends every answer; one byte with
