@@ -120,7 +120,8 @@ func (s *Store) repeat(ctx context.Context, write bool, f func() error) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if !again(err) && !(n == 0 && stray(err)) && (write || n > 0 || rolledBack(err)) {
+		lost := !write && !rolledBack(err) // a read whose connection broke
+		if !again(err) && (n > 0 || (!lost && !stray(err))) {
 			return err
 		}
 		if n == maxAttempts-1 {
