@@ -67,6 +67,7 @@ func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMess
 			positions[ord-1] = position
 			return nil
 		})},
+		{sql: s.sql.enqueueKeysLock, args: []any{ids, keys}},
 		{sql: s.sql.enqueueKeysRead, args: []any{ids, keys}, scan: each(
 			func() { held = make(map[queueKey]heldKey) },
 			func(r pgx.Rows) error {

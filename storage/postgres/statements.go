@@ -14,7 +14,8 @@ var queryFiles embed.FS
 type statements struct {
 	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall           string
 	renew, renewWait, settle, settleWait, diagnose                                  string
-	enqueue, enqueueKeys, enqueueKeysRead, enqueueKeysTake, enqueueKeyed            string
+	enqueue, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake         string
+	enqueueKeyed                                                                    string
 	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate          string
 	queuePause, queueStats, messageGet, messageList, notify, now, ready, durability string
 	maintainCalls, partitions                                                       string
@@ -38,7 +39,8 @@ func loadStatements(testClock string) (statements, error) {
 		"claim": &s.claim, "claim_calls": &s.claimCalls, "claim_replay": &s.claimReplay,
 		"claim_replayed": &s.claimReplayed, "give_back": &s.giveBack, "give_back_call": &s.giveBackCall,
 		"renew": &s.renew, "settle": &s.settle, "diagnose": &s.diagnose,
-		"enqueue": &s.enqueue, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_read": &s.enqueueKeysRead,
+		"enqueue": &s.enqueue, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_lock": &s.enqueueKeysLock,
+		"enqueue_keys_read": &s.enqueueKeysRead,
 		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
 		"queue_lock": &s.queueLock, "queue_create": &s.queueCreate, "queue_get": &s.queueGet,
 		"queue_get_by_id": &s.queueGetByID, "queue_list": &s.queueList, "queue_update": &s.queueUpdate,

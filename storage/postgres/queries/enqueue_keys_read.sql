@@ -1,19 +1,16 @@
--- Locks the keys of the items, in the same order as they are taken, and tells what each
--- stands for: the position and content of its message, the state that everybody sees, and
--- whether that message is past its retention, so that the key is free again (E5). A later
--- statement than the one that takes keys, so that it sees what that one waited for.
+-- Tells what each key of the items stands for: the position and content of its message, the
+-- state that everybody sees, and whether that message is past its retention, so that the key
+-- is free again (E5). The caller holds the locks of the keys since an earlier statement, so
+-- one snapshot shows a key and its message alike.
 -- Leans on idempotency_key_pkey and the position indexes of the message tables.
 WITH wanted AS MATERIALIZED (
     SELECT DISTINCT u.queue_id, u.key COLLATE "C" AS key
     FROM unnest($1::integer[], $2::text[]) AS u (queue_id, key)
     WHERE u.key <> ''
-    ORDER BY 1, 2
 ),
 held AS MATERIALIZED (
     SELECT k.queue_id, k.key, k.position, k.content_hash
     FROM wanted w JOIN queuebox.idempotency_key k ON k.queue_id = w.queue_id AND k.key = w.key
-    ORDER BY k.queue_id, k.key
-    FOR UPDATE OF k
 )
 SELECT h.queue_id, h.key, h.position, h.content_hash,
     coalesce(live.state, done.state, gone.state) AS state
