@@ -40,8 +40,12 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
+	raw := data.Materialize()
+	if f.err = overlong(raw, f.msg.ProtoReflect().Descriptor()); f.err != nil {
+		return nil
+	}
 	if err := c.CodecV2.Unmarshal(data, f.msg); err != nil {
-		f.err = undecodable(data.Materialize(), f.msg, err)
+		f.err = undecodable(raw, f.msg, err)
 		return nil
 	}
 	f.err = unknownFields(f.msg)

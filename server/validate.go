@@ -63,6 +63,9 @@ func (c *check) wrongFor(reason queueboxv1.ErrorReason, field, format string, ar
 	if len(c.violations) == 0 {
 		c.reason = reason
 	}
+	if len(c.violations) >= maxViolations {
+		return // the status travels in headers, which clients bound
+	}
 	c.violations = append(c.violations, violation{field: c.at(field), text: fmt.Sprintf(format, args...)})
 }
 
