@@ -1,0 +1,75 @@
+package storage
+
+import (
+	"context"
+	"time"
+)
+
+// Upkeep is what a replica does by itself, with nobody calling. All of it is safe on
+// every replica at once, works in small transactions (no row is locked for longer than
+// 100 ms) and never waits for a row: what somebody else has locked is left for the next
+// time.
+type Upkeep interface {
+	// Sweep ends messages that no claim may take any more.
+	Sweep(ctx context.Context, p SweepParams) (SweepResult, error)
+	// Retain deletes finished messages that have passed the retention of their queue.
+	Retain(ctx context.Context, p RetainParams) (RetainResult, error)
+}
+
+// SweepParams ends messages that no claim may take any more: those on their last
+// attempt whose lease is over become DEAD (LEASE_EXPIRED, C18), those asked to be
+// cancelled whose lease is over become CANCELLED (S14), and those not claimed whose
+// expire time has passed become DEAD (EXPIRED, E7). The attempt stays counted.
+type SweepParams struct {
+	// Refs are messages to look at, where the caller knows which. Empty looks at the live
+	// messages in the order of their references, from After on.
+	Refs []Ref
+	// After is the Next of the sweep before; the zero Ref starts anew.
+	After Ref
+	// Limit bounds the rows looked at; at least 1.
+	Limit int
+}
+
+// SweepResult tells what a sweep did.
+type SweepResult struct {
+	Dead      int // LEASE_EXPIRED
+	Expired   int // EXPIRED
+	Cancelled int
+	// Next is where to go on; the zero Ref says that the end was reached.
+	Next Ref
+	Now  time.Time
+}
+
+// RetainParams deletes finished messages that have passed the retention of their queue,
+// counted from when they finished, with their idempotency keys and their history (D6).
+type RetainParams struct {
+	// Limit bounds the rows deleted by this call; at least 1. Whole partitions are dropped
+	// besides where the backend has them.
+	Limit int
+}
+
+// RetainResult tells what went.
+type RetainResult struct {
+	Deleted           int
+	PartitionsDropped int
+	// More: the limit was met, so call again soon.
+	More bool
+	Now  time.Time
+}
+
+// CancelParams names a message by its reference, or by its idempotency key where Ref is
+// zero.
+type CancelParams struct {
+	QueueID        int32
+	Ref            Ref
+	IdempotencyKey string
+}
+
+// CancelResult tells the state after the call: StateCancelled, or StateProcessing where
+// a worker holds the message and was asked to stop (S14), or the final state of a
+// message that was finished before, which stays as it is.
+type CancelResult struct {
+	Ref   Ref
+	State State
+	Now   time.Time
+}
