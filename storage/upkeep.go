@@ -14,6 +14,10 @@ type Upkeep interface {
 	Sweep(ctx context.Context, p SweepParams) (SweepResult, error)
 	// Retain deletes finished messages that have passed the retention of their queue.
 	Retain(ctx context.Context, p RetainParams) (RetainResult, error)
+	// Cancel ends a message, or asks its holder to (S14). ErrMessageNotFound where the
+	// queue has no such message; ErrUnavailable where its row is locked for longer than the
+	// wait, and then nothing changed.
+	Cancel(ctx context.Context, p CancelParams) (CancelResult, error)
 }
 
 // SweepParams ends messages that no claim may take any more: those on their last
