@@ -65,6 +65,12 @@ func sections() []section {
 		{"bytes", []group{{"round_trip", roundTripRules()}}},
 		{"volume", []group{{"volume", volumeRules()}}},
 		{"retention", []group{{"retention", retentionRules()}}},
+		{"upkeep", []group{
+			{"sweep", sweepRules()},
+			{"cancel", cancelRules()},
+			{"upkeep_race", upkeepRaceRules()},
+		}},
+		{"retain", []group{{"retain", retainRules()}}},
 		{"sessions", []group{
 			{"held", heldRules()},
 			{"notify", notifyRules()},
