@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"errors"
-
-	"github.com/queuebox/queuebox/storage"
 )
 
 // Each batch of Maintain is a transaction of its own, small enough that nobody waits
@@ -16,18 +14,10 @@ const (
 	maintainBatches = 20
 )
 
-// Maintain implements storage.Store: it removes old claim calls and settlements.
-func (s *Store) Maintain(ctx context.Context) error {
-	if err := s.maintainCalls(ctx); err != nil {
-		return err
-	}
-	return s.maintainSettlements(ctx)
-}
-
-// maintainCalls removes claim calls that are an hour old and of which nothing is held any
-// more. They lie in the order of time, so the old ones come first; those that are still
+// Maintain implements storage.Store: it removes claim calls that are an hour old and of
+// which nothing is held any more. They lie in the order of time, so the old ones come first; those that are still
 // held are stepped over.
-func (s *Store) maintainCalls(ctx context.Context) error {
+func (s *Store) Maintain(ctx context.Context) error {
 	type call struct {
 		id      int64
 		queueID int32
@@ -85,40 +75,4 @@ func (c *session) anyHeld(ctx context.Context, queueID int32, held []byte) (bool
 		}
 	}
 	return false, nil
-}
-
-// maintainSettlements removes the history that no promise covers any more, queue by queue.
-func (s *Store) maintainSettlements(ctx context.Context) error {
-	const page = 100
-	after := ""
-	for {
-		queues, err := s.ListQueues(ctx, after, page)
-		if err != nil {
-			return err
-		}
-		for _, q := range queues {
-			if err := s.maintainQueue(ctx, q); err != nil {
-				return err
-			}
-			after = q.Name
-		}
-		if len(queues) < page {
-			return nil
-		}
-	}
-}
-
-func (s *Store) maintainQueue(ctx context.Context, q storage.Queue) error {
-	for range maintainBatches {
-		var n int64
-		err := s.write(ctx, "maintain settlements", func(quiet context.Context, c *session) (verdict, error) {
-			var err error
-			n, err = c.exec(quiet, qMaintainSettlements, q.ID, maintainBatch)
-			return verdict(n > 0), err
-		})
-		if err != nil || n < maintainBatch {
-			return err
-		}
-	}
-	return nil
 }

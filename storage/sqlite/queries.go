@@ -63,6 +63,20 @@ const (
 	qExplainFinished query = "explain_finished"
 	qExplainHistory  query = "explain_history"
 
+	qSweepPage     query = "sweep_page"
+	qSweepFind     query = "sweep_find"
+	qSweepFindRefs query = "sweep_find_refs"
+	qEndCopy       query = "end_copy"
+	qCancelAsk     query = "cancel_ask"
+
+	qRetainCompletedFind   query = "retain_completed_find"
+	qRetainCompletedDelete query = "retain_completed_delete"
+	qRetainDeadFind        query = "retain_dead_find"
+	qRetainDeadDelete      query = "retain_dead_delete"
+	qRetainKeyDelete       query = "retain_key_delete"
+	qRetainHistoryDelete   query = "retain_history_delete"
+	qRetainHistoryFind     query = "retain_history_find"
+
 	qGetLive       query = "get_live"
 	qGetCompleted  query = "get_completed"
 	qGetDead       query = "get_dead"
@@ -73,10 +87,9 @@ const (
 	qStatsDelayed  query = "stats_delayed"
 	qStatsFinished query = "stats_finished"
 
-	qMaintainCalls       query = "maintain_calls"
-	qMaintainCallDelete  query = "maintain_call_delete"
-	qMaintainLiveToken   query = "maintain_live_token"
-	qMaintainSettlements query = "maintain_settlements"
+	qMaintainCalls      query = "maintain_calls"
+	qMaintainCallDelete query = "maintain_call_delete"
+	qMaintainLiveToken  query = "maintain_live_token"
 )
 
 // loadQueries reads the statements, with the clock replaced where a test wants another.

@@ -144,13 +144,10 @@ func (c *session) settle(ctx context.Context, now time.Time, it storage.Settleme
 		if len(done) > 0 {
 			res = completedAt(now)
 		}
-	case storage.ActionRetry:
-		res, err = c.retry(ctx, it)
+	case storage.ActionRetry, storage.ActionRelease:
+		res, err = c.giveUp(ctx, it)
 	case storage.ActionDeadLetter:
 		res, err = c.deadLetter(ctx, it, storage.DeadReasonRejected)
-	case storage.ActionRelease:
-		res, err = c.putBack(ctx, it, qSettleRelease, storage.OutcomeReleased,
-			args(it.Ref.QueueID, it.Ref.Position, it.Token[:], toMillis(it.Delay)))
 	default:
 		err = fmt.Errorf("action %d is not known", it.Action)
 	}
@@ -183,29 +180,48 @@ func (e explanation) settled(action storage.Action) storage.Settled {
 	}
 }
 
-// retry puts a message back, or ends it when no attempt is left (S4). Status 0 says that
-// the fence did not hold.
-func (c *session) retry(ctx context.Context, it storage.Settlement) (storage.Settled, error) {
-	var (
-		attempt, maxAttempts int32
-		minDelay, maxDelay   int64
-		policy               storage.RetryPolicy
-	)
+// hold is what the decision about a Retry or Release needs.
+type hold struct {
+	cancelRequested, expired bool
+	attempt, maxAttempts     int32
+	policy                   storage.RetryPolicy
+}
+
+// hold reads it where the claim holds; sql.ErrNoRows where it does not.
+func (c *session) hold(ctx context.Context, it storage.Settlement) (hold, error) {
+	var h hold
+	var minDelay, maxDelay int64
 	err := c.one(ctx, qSettleHold, args(it.Ref.QueueID, it.Ref.Position, it.Token[:]),
-		&attempt, &maxAttempts, &minDelay, &maxDelay, &policy.Multiplier, &policy.Jitter)
+		&h.cancelRequested, &h.expired, &h.attempt, &h.maxAttempts, &minDelay, &maxDelay, &h.policy.Multiplier, &h.policy.Jitter)
+	h.policy.Min, h.policy.Max = fromDuration(minDelay), fromDuration(maxDelay)
+	return h, err
+}
+
+// giveUp puts a message back after a Retry or Release, or ends it: where it was asked to be
+// cancelled (S14), where it has expired (E7), and for a Retry where no attempt is left (S4).
+// Status 0 says that the fence did not hold.
+func (c *session) giveUp(ctx context.Context, it storage.Settlement) (storage.Settled, error) {
+	h, err := c.hold(ctx, it)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storage.Settled{}, nil
 	}
 	if err != nil {
 		return storage.Settled{}, err
 	}
-	if maxAttempts > 0 && attempt >= maxAttempts {
+	delay := toMillis(it.Delay)
+	switch {
+	case h.cancelRequested:
+		return c.bury(ctx, it, storage.StateCancelled, storage.DeadReasonNone)
+	case h.expired:
+		return c.deadLetter(ctx, it, storage.DeadReasonExpired)
+	case it.Action == storage.ActionRelease:
+		return c.putBack(ctx, it, qSettleRelease, storage.OutcomeReleased,
+			args(it.Ref.QueueID, it.Ref.Position, it.Token[:], delay))
+	case h.maxAttempts > 0 && h.attempt >= h.maxAttempts:
 		return c.deadLetter(ctx, it, storage.DeadReasonAttemptsExhausted)
 	}
-	delay := toMillis(it.Delay)
 	if !it.HasDelay {
-		policy.Min, policy.Max = fromDuration(minDelay), fromDuration(maxDelay)
-		delay = backoff(policy, attempt, rand.Float64()) //nolint:gosec // jitter is no secret
+		delay = backoff(h.policy, h.attempt, rand.Float64()) //nolint:gosec // jitter is no secret
 	}
 	return c.putBack(ctx, it, qSettleRetry, storage.OutcomeRetried,
 		args(it.Ref.QueueID, it.Ref.Position, it.Token[:], delay, it.Error, it.ReasonCode))
@@ -243,10 +259,15 @@ func (c *session) putBack(ctx context.Context, it storage.Settlement, q query, o
 	}, err
 }
 
-// deadLetter moves a message to the dead ones and records that.
 func (c *session) deadLetter(ctx context.Context, it storage.Settlement, reason storage.DeadReason) (storage.Settled, error) {
+	return c.bury(ctx, it, storage.StateDead, reason)
+}
+
+// bury moves a message to the dead ones, dead or cancelled, and records that.
+func (c *session) bury(ctx context.Context, it storage.Settlement, state storage.State, reason storage.DeadReason) (storage.Settled, error) {
 	var now int64
-	err := c.one(ctx, qSettleDead, args(it.Ref.QueueID, it.Ref.Position, it.Token[:], reason, it.Error, it.ReasonCode, it.Action), &now)
+	err := c.one(ctx, qSettleDead,
+		args(it.Ref.QueueID, it.Ref.Position, it.Token[:], reason, it.Error, it.ReasonCode, it.Action, state), &now)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storage.Settled{}, nil
 	}
@@ -256,11 +277,12 @@ func (c *session) deadLetter(ctx context.Context, it storage.Settlement, reason 
 	if err := c.remove(ctx, []int64{it.Ref.Position}); err != nil {
 		return storage.Settled{}, err
 	}
-	_, err = c.exec(ctx, qSettleHistory, it.Ref.QueueID, it.Ref.Position, it.Token[:], it.Action, storage.OutcomeDead,
+	outcome := finishedOutcome(state)
+	_, err = c.exec(ctx, qSettleHistory, it.Ref.QueueID, it.Ref.Position, it.Token[:], it.Action, outcome,
 		reason, now, nil)
 	return storage.Settled{
 		Status:     storage.ItemApplied,
-		Outcome:    storage.OutcomeDead,
+		Outcome:    outcome,
 		DeadReason: reason,
 		SettleTime: fromMillis(now),
 	}, err

@@ -75,7 +75,10 @@ type Store struct {
 	closed bool
 }
 
-var _ storage.Store = (*Store)(nil)
+var (
+	_ storage.Store  = (*Store)(nil)
+	_ storage.Upkeep = (*Store)(nil)
+)
 
 // Open opens the file, makes it where it is missing, and migrates it to the schema of
 // this build. Errors: storage.ErrUnsafeDurability (D9), storage.ErrSchema for a schema
