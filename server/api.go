@@ -35,6 +35,7 @@ type api struct {
 	errors   *errorMapper
 	metrics  *metrics
 	streams  *streams
+	ends     *ends
 	// answerBytes bounds the answer of a Claim or a page of messages.
 	answerBytes int64
 }

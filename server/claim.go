@@ -33,6 +33,7 @@ func (a *api) Claim(ctx context.Context, req *queueboxv1.ClaimRequest) (*queuebo
 	if err != nil {
 		return nil, err
 	}
+	a.ends.claimed(answer.Messages, answer.Now, a.now())
 	resp, err := a.claimResponse(ctx, r.Name, answer)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)

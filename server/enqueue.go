@@ -36,9 +36,9 @@ func (a *api) newMessage(c *check, req *queueboxv1.EnqueueRequest) storage.NewMe
 	c.text("idempotency_key", req.GetIdempotencyKey())
 	c.text("ordering_key", req.GetOrderingKey())
 	c.notBuilt("ordering_key", req.GetOrderingKey() != "")
-	c.notBuilt("expire_time", req.GetExpireTime() != nil)
 	delay := c.delay("delay_ms", req.GetDelayMs())
 	available := c.time("available_time", req.GetAvailableTime())
+	expire := c.time("expire_time", req.GetExpireTime())
 	if req.GetDelayMs() != 0 && req.GetAvailableTime() != nil {
 		c.wrong("available_time", "cannot stand beside delay_ms; set one of them")
 	}
@@ -54,6 +54,7 @@ func (a *api) newMessage(c *check, req *queueboxv1.EnqueueRequest) storage.NewMe
 		Delay:          delay,
 		AvailableTime:  available,
 		MaxAttempts:    req.GetMaxAttempts(),
+		ExpireTime:     expire,
 		WireBytes:      wireBytes(req),
 	}
 	if m.IdempotencyKey != "" {

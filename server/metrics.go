@@ -31,6 +31,11 @@ type metrics struct {
 	panics         prometheus.Counter
 	heartbeats     prometheus.Gauge
 	slowReaders    prometheus.Counter
+	sweptTotal     *prometheus.CounterVec
+	retainedTotal  prometheus.Counter
+	droppedTotal   prometheus.Counter
+	cancelTotal    *prometheus.CounterVec
+	upkeepFailed   *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend string) (*metrics, error) {
@@ -48,6 +53,15 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		statements:     counter("queuebox_claim_statements_total", "Storage claims by what started them.", "cause"),
 		gaveBackTotal:  counter("queuebox_claims_given_back_total", "Claims returned because their caller went away before the answer.", "result"),
 		notifySent:     counter("queuebox_notifications_sent_total", "Notifications to other servers.", "result"),
+		sweptTotal:     counter("queuebox_swept_total", "Messages ended by the sweep, by what became of them.", "outcome"),
+		cancelTotal:    counter("queuebox_cancels_total", "Calls of Cancel, by the state after the call.", "queue", "state"),
+		upkeepFailed:   counter("queuebox_upkeep_failures_total", "Failed calls of the background work.", "what"),
+		retainedTotal: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "queuebox_retained_total", Help: "Rows deleted past their retention.",
+		}),
+		droppedTotal: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "queuebox_partitions_dropped_total", Help: "Partitions dropped whole past the retention of every queue.",
+		}),
 		notifyReceived: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "queuebox_notifications_received_total", Help: "Notifications received from the database.",
 		}),
@@ -74,6 +88,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 	for _, c := range []prometheus.Collector{
 		m.enqueuedTotal, m.duplicateTotal, m.claimedTotal, m.settledTotal, m.refusedTotal, m.renewedTotal, m.statements,
 		m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
+		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.upkeepFailed,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -98,6 +113,12 @@ func (m *metrics) zero() {
 	for _, r := range []string{"ok", "failed"} {
 		m.notifySent.WithLabelValues(r)
 	}
+	for _, o := range []string{"lease_expired", "expired", "cancelled"} {
+		m.sweptTotal.WithLabelValues(o)
+	}
+	for _, w := range []string{"sweep", "retention"} {
+		m.upkeepFailed.WithLabelValues(w)
+	}
 	m.queue("")
 }
 
@@ -112,6 +133,9 @@ func (m *metrics) queue(name string) string {
 			storage.OutcomeCompleted, storage.OutcomeRetried, storage.OutcomeDead, storage.OutcomeReleased, storage.OutcomeCancelled,
 		} {
 			m.settledTotal.WithLabelValues(label, outcomeLabel(o))
+		}
+		for _, s := range []string{"cancelled", "asked", "finished"} {
+			m.cancelTotal.WithLabelValues(label, s)
 		}
 		for _, s := range []storage.ItemStatus{storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown} {
 			m.refusedTotal.WithLabelValues(label, statusLabel(s))
@@ -147,6 +171,29 @@ func (m *metrics) settled(queue string, status storage.ItemStatus, outcome stora
 }
 
 func (m *metrics) renewed(result string) { m.renewedTotal.WithLabelValues(result).Inc() }
+
+func (m *metrics) swept(res storage.SweepResult) {
+	m.sweptTotal.WithLabelValues("lease_expired").Add(float64(res.Dead))
+	m.sweptTotal.WithLabelValues("expired").Add(float64(res.Expired))
+	m.sweptTotal.WithLabelValues("cancelled").Add(float64(res.Cancelled))
+}
+
+func (m *metrics) retained(res storage.RetainResult) {
+	m.retainedTotal.Add(float64(res.Deleted))
+	m.droppedTotal.Add(float64(res.PartitionsDropped))
+}
+
+func (m *metrics) cancelled(queue string, state storage.State) {
+	told := "finished"
+	switch state {
+	case storage.StateCancelled:
+		told = "cancelled"
+	case storage.StateProcessing, storage.StateSettling:
+		told = "asked"
+	case storage.StatePending, storage.StateCompleted, storage.StateDead:
+	}
+	m.cancelTotal.WithLabelValues(m.queue(queue), told).Inc()
+}
 
 func outcomeLabel(o storage.Outcome) string {
 	switch o {

@@ -61,6 +61,7 @@ func (a *api) renewAll(ctx context.Context, queue string, items []*queueboxv1.Re
 		i := r.index[k]
 		if renewed.Status == storage.ItemApplied {
 			a.dispatch.LeaseEnds(q.ID, r.items[k].Ref.Position, renewed.LeaseEnd, res.Now)
+			a.ends.renewed(r.items[k].Ref, now.Add(renewed.LeaseEnd.Sub(res.Now)), renewed.CancelRequested)
 			a.metrics.renewed("ok")
 			out[i] = &queueboxv1.RenewResponse{
 				LeaseExpireTime:  stamp(renewed.LeaseEnd),
@@ -71,7 +72,7 @@ func (a *api) renewAll(ctx context.Context, queue string, items []*queueboxv1.Re
 			continue
 		}
 		a.metrics.renewed("lost")
-		a.notHeld(q.ID, r.items[k].Ref, renewed.Status)
+		a.notHeld(r.items[k].Ref, renewed.Status)
 		r.errs[i] = itemFailure(renewed.Status, renewed.Cause, renewed.Outcome)
 	}
 	return out, r.errs, res.Now, nil
@@ -99,8 +100,14 @@ func renewal(q storage.Queue, known bool, item *queueboxv1.RenewItem) (storage.R
 }
 
 // notHeld forgets the end of a lease that the storage says is over or another's.
-func (a *api) notHeld(queueID int32, ref storage.Ref, status storage.ItemStatus) {
+func (a *api) notHeld(ref storage.Ref, status storage.ItemStatus) {
 	if status == storage.ItemSettled || status == storage.ItemNotFound {
-		a.dispatch.Settled(queueID, ref.Position)
+		a.leaseOver(ref)
 	}
+}
+
+// leaseOver forgets a lease that is known to be over.
+func (a *api) leaseOver(ref storage.Ref) {
+	a.dispatch.Settled(ref.QueueID, ref.Position)
+	a.ends.drop(ref)
 }

@@ -186,6 +186,7 @@ func newAPI(cfg Config, store storage.Store, m *metrics) *api {
 	a.clock = &dbClock{store: store, now: now, timeout: statementTimeout}
 	a.stats = newStatsCache(store, now)
 	a.streams = newStreams()
+	a.ends = newEnds()
 	a.dispatch = dispatch.New(dispatch.Config{
 		Store: store,
 		Resolve: func(ctx context.Context, name string) (storage.Queue, bool, error) {
@@ -250,6 +251,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	wg.Go(func() { s.watch(background) })
 	wg.Go(func() { s.maintain(background) })
 	wg.Go(func() { s.api.dispatch.Run(background) })
+	wg.Go(func() { s.api.upkeep().run(background) })
 	defer func() {
 		stop()
 		s.api.dispatch.Close()

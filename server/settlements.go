@@ -108,11 +108,11 @@ func (a *api) settleAll(ctx context.Context, names []string, items []storage.Set
 // settledItem tells those who wait, and the metrics, what became of an item.
 func (a *api) settledItem(queue string, s storage.Settlement, r storage.Settled, now time.Time) {
 	a.metrics.settled(queue, r.Status, r.Outcome)
-	a.notHeld(s.Ref.QueueID, s.Ref, r.Status)
+	a.notHeld(s.Ref, r.Status)
 	if r.Status != storage.ItemApplied {
 		return
 	}
-	a.dispatch.Settled(s.Ref.QueueID, s.Ref.Position)
+	a.leaseOver(s.Ref)
 	if r.Outcome == storage.OutcomeRetried || r.Outcome == storage.OutcomeReleased {
 		a.dispatch.ReadyAt(s.Ref.QueueID, r.AvailableTime, now)
 	}

@@ -16,11 +16,6 @@ func (a *api) Work(grpc.BidiStreamingServer[queueboxv1.WorkRequest, queueboxv1.W
 	return unimplemented("WorkerService.Work")
 }
 
-// Cancel is not built yet.
-func (a *api) Cancel(context.Context, *queueboxv1.CancelRequest) (*queueboxv1.CancelResponse, error) {
-	return nil, unimplemented("ProducerService.Cancel")
-}
-
 // GetTransactionSql is not built yet.
 func (a *api) GetTransactionSql(context.Context, *queueboxv1.GetTransactionSqlRequest) (*queueboxv1.GetTransactionSqlResponse, error) { //nolint:revive // the name is generated
 	return nil, unimplemented("AdminService.GetTransactionSql")

@@ -14,6 +14,7 @@ import (
 // run a write again after an error that does not prove its rollback (D8).
 type Store interface {
 	Admin
+	Upkeep
 
 	// Capabilities never changes after Open.
 	Capabilities() Capabilities

@@ -46,6 +46,9 @@ const (
 	QueueStats   Method = "queue stats"
 	GetMessage   Method = "get message"
 	ListMessages Method = "list messages"
+	Sweep        Method = "sweep"
+	Retain       Method = "retain"
+	Cancel       Method = "cancel"
 )
 
 // Fault is what happens to a call. The parts are applied in the order of the

@@ -114,3 +114,18 @@ func throughErr(ctx context.Context, s *Store, m Method, call func() error) erro
 	_, err := through(ctx, s, m, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
+
+// Sweep implements [storage.Store].
+func (s *Store) Sweep(ctx context.Context, p storage.SweepParams) (storage.SweepResult, error) {
+	return through(ctx, s, Sweep, func() (storage.SweepResult, error) { return s.inner.Sweep(ctx, p) })
+}
+
+// Retain implements [storage.Store].
+func (s *Store) Retain(ctx context.Context, p storage.RetainParams) (storage.RetainResult, error) {
+	return through(ctx, s, Retain, func() (storage.RetainResult, error) { return s.inner.Retain(ctx, p) })
+}
+
+// Cancel implements [storage.Store].
+func (s *Store) Cancel(ctx context.Context, p storage.CancelParams) (storage.CancelResult, error) {
+	return through(ctx, s, Cancel, func() (storage.CancelResult, error) { return s.inner.Cancel(ctx, p) })
+}

@@ -34,6 +34,7 @@ var _ storage.Store = (*Store)(nil)
 var methods = []string{
 	"Enqueue", "Claim", "GiveBack", "Renew", "Settle", "Notify", "Now", "Ready", "Maintain",
 	"CreateQueue", "GetQueue", "GetQueueByID", "ListQueues", "UpdateQueue", "SetPaused", "QueueStats", "GetMessage", "ListMessages",
+	"Sweep", "Retain", "Cancel",
 }
 
 // New returns a Store that measures next and registers its metric with reg.
@@ -193,4 +194,22 @@ func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (
 func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) (res storage.ListMessagesResult, err error) {
 	defer s.observe("ListMessages", s.now(), &err)
 	return s.next.ListMessages(ctx, p)
+}
+
+// Sweep is measured.
+func (s *Store) Sweep(ctx context.Context, p storage.SweepParams) (res storage.SweepResult, err error) {
+	defer s.observe("Sweep", s.now(), &err)
+	return s.next.Sweep(ctx, p)
+}
+
+// Retain is measured.
+func (s *Store) Retain(ctx context.Context, p storage.RetainParams) (res storage.RetainResult, err error) {
+	defer s.observe("Retain", s.now(), &err)
+	return s.next.Retain(ctx, p)
+}
+
+// Cancel is measured.
+func (s *Store) Cancel(ctx context.Context, p storage.CancelParams) (res storage.CancelResult, err error) {
+	defer s.observe("Cancel", s.now(), &err)
+	return s.next.Cancel(ctx, p)
 }

@@ -88,7 +88,7 @@ func cancelKeepsKey(t *testing.T, e *env) {
 	require.Equal(t, storage.StateCancelled, got.State)
 	require.Equal(t, storage.EnqueueKeyReused, e.enqueueResult(t, e.message(keyed("key", "other")))[0].Status)
 	e.advance(t, time.Hour+2*e.tick)
-	_, err := upkeepOf(e.store).Cancel(t.Context(), storage.CancelParams{QueueID: e.queue.ID, IdempotencyKey: "key"})
+	_, err := e.store.Cancel(t.Context(), storage.CancelParams{QueueID: e.queue.ID, IdempotencyKey: "key"})
 	require.ErrorIs(t, err, storage.ErrMessageNotFound, "past its retention")
 	require.Equal(t, storage.EnqueueInserted, e.enqueueResult(t, m)[0].Status, "E5")
 }
@@ -103,7 +103,7 @@ func cancelNotFound(t *testing.T, e *env) {
 			{QueueID: other.ID, Ref: storage.Ref{QueueID: other.ID, Position: ref.Position}},
 			{QueueID: 1 << 30, IdempotencyKey: "no such queue"},
 		} {
-			_, err := upkeepOf(e.store).Cancel(t.Context(), p)
+			_, err := e.store.Cancel(t.Context(), p)
 			require.ErrorIs(t, err, storage.ErrMessageNotFound, "%+v", p)
 		}
 	})
@@ -271,7 +271,7 @@ func cancelHeldRow(t *testing.T, e *env) {
 	release := e.in.Hold(t, ref, HoldLock)
 	ctx, stop := context.WithTimeout(t.Context(), soon)
 	defer stop()
-	_, err := upkeepOf(e.store).Cancel(ctx, storage.CancelParams{QueueID: e.queue.ID, Ref: ref})
+	_, err := e.store.Cancel(ctx, storage.CancelParams{QueueID: e.queue.ID, Ref: ref})
 	require.ErrorIs(t, err, storage.ErrUnavailable)
 	require.NoError(t, ctx.Err(), "the wait is the backend's own")
 	release()

@@ -52,7 +52,7 @@ const short = 60 * time.Millisecond
 func sweepLastAttempt(t *testing.T, e *env) {
 	ref := e.one(t, maxAttempts(1))
 	c := e.claimOneAs(t, "worker", short)
-	require.Zero(t, e.sweep(t, ref).Dead+e.sweepDead(t), "a live lease")
+	require.Zero(t, e.sweep(t, ref).Dead, "a live lease")
 	e.waitClock(t, c.Message.LeaseEnd)
 	e.claimNothing(t)
 	res := e.sweep(t, ref)
@@ -67,14 +67,8 @@ func sweepLastAttempt(t *testing.T, e *env) {
 	e.unchanged(t, func() { require.Zero(t, e.sweep(t, ref).Dead, "once") })
 }
 
-// sweepDead makes a pass over everything and counts the dead of it.
-func (e *env) sweepDead(t *testing.T) int {
-	t.Helper()
-	sum, _ := e.sweepAll(t, 100)
-	return sum.Dead
-}
-
 func sweepTick(t *testing.T, e *env) {
+	e.sweepAll(t, 100) // what other tests left behind
 	ref := e.one(t, maxAttempts(1))
 	c := e.claimOne(t)
 	e.advanceTo(t, c.Message.LeaseEnd.Add(-e.tick))
@@ -92,6 +86,7 @@ func sweepTick(t *testing.T, e *env) {
 }
 
 func sweepLeavesAlone(t *testing.T, e *env) {
+	e.sweepAll(t, 100) // what other tests left behind
 	refs := []storage.Ref{
 		e.one(t, maxAttempts(2)), e.one(t, maxAttempts(1)), e.one(t, maxAttempts(1), delay(time.Hour)),
 	}
@@ -132,6 +127,7 @@ func sweepEveryAttempt(t *testing.T, e *env) {
 }
 
 func sweepPages(t *testing.T, e *env) {
+	e.sweepAll(t, 100) // what other tests left behind
 	// Last attempts in two queues, between messages that must stay.
 	other := e.on(e.newQueue(t, settings()))
 	var dead, stay []storage.Ref
@@ -183,12 +179,14 @@ func sweepUnknown(t *testing.T, e *env) {
 }
 
 func sweepNothing(t *testing.T, e *env) {
+	e.sweepAll(t, 100) // what other tests left behind
 	e.many(t, 5)
 	e.claimN(t, 2)
 	e.unchanged(t, func() { e.sweepAll(t, 2) })
 }
 
 func sweepMarked(t *testing.T, e *env) {
+	e.sweepAll(t, 100) // what other tests left behind
 	ref := e.one(t, maxAttempts(1))
 	e.claimOne(t)
 	e.in.Mark(t, ref, e.now)
@@ -206,10 +204,10 @@ func sweepHeld(t *testing.T, e *env) {
 	release := e.in.Hold(t, refs[1], HoldUpdate)
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	res, err := upkeepOf(e.store).Sweep(ctx, storage.SweepParams{Refs: refs, Limit: 3})
+	res, err := e.store.Sweep(ctx, storage.SweepParams{Refs: refs, Limit: 3})
 	require.NoError(t, err, "it does not wait")
 	require.Equal(t, 2, res.Dead, "the neighbours")
-	res, err = upkeepOf(e.store).Sweep(ctx, storage.SweepParams{Limit: 1000})
+	res, err = e.store.Sweep(ctx, storage.SweepParams{Limit: 1000})
 	require.NoError(t, err)
 	require.Zero(t, res.Dead)
 	release()
@@ -299,6 +297,7 @@ func expireTick(t *testing.T, e *env) {
 }
 
 func expireOutlived(t *testing.T, e *env) {
+	e.sweepAll(t, 100) // what other tests left behind
 	refs := e.many(t, 2, expires(e.now.Add(time.Second)))
 	cs := e.claimN(t, 2)
 	e.advance(t, 10*time.Second)

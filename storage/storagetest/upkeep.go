@@ -25,7 +25,7 @@ func (e *env) clockNow(t *testing.T) time.Time {
 // sweep looks at the messages of these references.
 func (e *env) sweep(t *testing.T, refs ...storage.Ref) storage.SweepResult {
 	t.Helper()
-	res, err := upkeepOf(e.store).Sweep(t.Context(), storage.SweepParams{Refs: refs, Limit: max(1, len(refs))})
+	res, err := e.store.Sweep(t.Context(), storage.SweepParams{Refs: refs, Limit: max(1, len(refs))})
 	require.NoError(t, err, "sweep")
 	e.checkNow(t, res.Now)
 	return res
@@ -36,7 +36,7 @@ func (e *env) sweepAll(t *testing.T, limit int) (sum storage.SweepResult, pages 
 	t.Helper()
 	var after storage.Ref
 	for {
-		res, err := upkeepOf(e.store).Sweep(t.Context(), storage.SweepParams{After: after, Limit: limit})
+		res, err := e.store.Sweep(t.Context(), storage.SweepParams{After: after, Limit: limit})
 		require.NoError(t, err, "sweep")
 		e.checkNow(t, res.Now)
 		pages++
@@ -47,16 +47,9 @@ func (e *env) sweepAll(t *testing.T, limit int) (sum storage.SweepResult, pages 
 		if res.Next == (storage.Ref{}) {
 			return sum, pages
 		}
-		require.True(t, refLess(after, res.Next), "a pass goes on: %v after %v", res.Next, after)
+		require.Less(t, pages, 10_000, "a pass comes to its end")
 		after = res.Next
 	}
-}
-
-func refLess(a, b storage.Ref) bool {
-	if a.QueueID != b.QueueID {
-		return a.QueueID < b.QueueID
-	}
-	return a.Position < b.Position
 }
 
 // cancel asks for the end of a message and returns the state after the call.
@@ -72,7 +65,7 @@ func (e *env) cancelKey(t *testing.T, ref storage.Ref, key string) storage.State
 
 func (e *env) cancelBy(t *testing.T, ref storage.Ref, p storage.CancelParams) storage.State {
 	t.Helper()
-	res, err := upkeepOf(e.store).Cancel(t.Context(), p)
+	res, err := e.store.Cancel(t.Context(), p)
 	require.NoError(t, err, "cancel")
 	require.Equal(t, ref, res.Ref, "cancel names the message")
 	e.checkNow(t, res.Now)
@@ -135,5 +128,3 @@ func (e *env) requireLost(t *testing.T, c storage.Claimed, cause storage.LostCau
 		require.Equal(t, cause, got.Cause, "S8: renew")
 	})
 }
-
-func upkeepOf(s storage.Store) storage.Upkeep { return s.(storage.Upkeep) }

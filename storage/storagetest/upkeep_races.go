@@ -51,7 +51,7 @@ func raceSweepClaim(t *testing.T, e *env) {
 				}
 			}()
 			for {
-				res, err := upkeepOf(stores[i]).Sweep(ctx, storage.SweepParams{Refs: refs, Limit: n})
+				res, err := stores[i].Sweep(ctx, storage.SweepParams{Refs: refs, Limit: n})
 				if err != nil {
 					return err
 				}
@@ -109,7 +109,7 @@ func raceSweepComplete(t *testing.T, e *env) {
 				return err
 			}
 			for {
-				res, err := upkeepOf(e.other).Sweep(ctx, storage.SweepParams{Refs: []storage.Ref{ref}, Limit: 1})
+				res, err := e.other.Sweep(ctx, storage.SweepParams{Refs: []storage.Ref{ref}, Limit: 1})
 				if err != nil {
 					return err
 				}
@@ -158,7 +158,7 @@ func raceSweepRenew(t *testing.T, e *env) {
 				return err
 			}
 			for {
-				res, err := upkeepOf(e.other).Sweep(ctx, storage.SweepParams{Refs: []storage.Ref{ref}, Limit: 1})
+				res, err := e.other.Sweep(ctx, storage.SweepParams{Refs: []storage.Ref{ref}, Limit: 1})
 				if err != nil {
 					return err
 				}
@@ -193,7 +193,7 @@ func raceCancelComplete(t *testing.T, e *env) {
 		var told storage.CancelResult
 		err := together(2, func(i int) (err error) {
 			if i == round%2 {
-				told, err = upkeepOf(e.other).Cancel(t.Context(), storage.CancelParams{QueueID: e.queue.ID, Ref: ref})
+				told, err = e.other.Cancel(t.Context(), storage.CancelParams{QueueID: e.queue.ID, Ref: ref})
 				return err
 			}
 			s := settlement(c, a.action)
@@ -232,7 +232,7 @@ func raceCancelClaim(t *testing.T, e *env) {
 		err := together(2, func(i int) error {
 			if i == 0 {
 				for k, ref := range refs {
-					res, err := upkeepOf(e.store).Cancel(t.Context(), storage.CancelParams{QueueID: e.queue.ID, Ref: ref})
+					res, err := e.store.Cancel(t.Context(), storage.CancelParams{QueueID: e.queue.ID, Ref: ref})
 					if err != nil {
 						return err
 					}
