@@ -135,7 +135,12 @@ func readRows(t *testing.T, rows *sql.Rows) []map[string]string {
 		require.NoError(t, rows.Scan(pointers...))
 		row := make(map[string]string, len(names))
 		for i, name := range names {
-			row[name] = fmt.Sprintf("%T %x", values[i], values[i])
+			// Text stays readable, since rules look for it in a dump.
+			format := "%T %x"
+			if _, ok := values[i].(string); ok {
+				format = "%T %q"
+			}
+			row[name] = fmt.Sprintf(format, values[i], values[i])
 		}
 		found = append(found, row)
 	}

@@ -1,10 +1,12 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
@@ -122,11 +124,12 @@ func (s *Store) Sweep(ctx context.Context, p storage.SweepParams) (storage.Sweep
 }
 
 // sweepPage looks at the Limit messages after After. Positions are given out once for all
-// queues, so their order alone is that of the references.
+// queues and are the primary key here, so a pass goes by the position alone, and Next names
+// no queue.
 func (c *session) sweepPage(ctx context.Context, p storage.SweepParams) ([]finding, storage.Ref, error) {
 	var next storage.Ref
 	last := int64(math.MaxInt64)
-	err := c.one(ctx, qSweepPage, args(p.After.Position, p.Limit-1), &next.QueueID, &next.Position)
+	err := c.one(ctx, qSweepPage, args(p.After.Position, p.Limit-1), &next.Position)
 	switch {
 	case err == nil:
 		last = next.Position
@@ -154,7 +157,9 @@ func (c *session) sweepRefs(ctx context.Context, p storage.SweepParams) ([]findi
 		return nil, next, err
 	}
 	found, err := c.find(ctx, qSweepFindRefs, args(list))
-	return found, next, err
+	// A message may be named twice, and can be moved but once.
+	slices.SortFunc(found, func(a, b finding) int { return cmp.Compare(a.position, b.position) })
+	return slices.Compact(found), next, err
 }
 
 // ending is what became of a message that ended without a settlement.
