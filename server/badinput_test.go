@@ -125,7 +125,8 @@ func badInputs() []badInput {
 		}), bad, invalid, "attributes"},
 		{"Enqueue, NUL in an attribute", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.Attributes = map[string]string{"k": "\x00"} }), bad, invalid, "attributes"},
 		{"E13 Enqueue, ordering key", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.OrderingKey = "k" }), codes.Unimplemented, "UNIMPLEMENTED", "ordering_key"},
-		{"E13 Enqueue, expire time", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.ExpireTime = timestamppb.Now() }), codes.Unimplemented, "UNIMPLEMENTED", "expire_time"},
+		{"E7 Enqueue, invalid expire time", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.ExpireTime = &timestamppb.Timestamp{Nanos: -1} }), codes.InvalidArgument, "INVALID_ARGUMENT", "expire_time"},
+		{"E7 Enqueue, expire time in the year 2200", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.ExpireTime = timestamppb.New(maxTime().Add(1)) }), codes.InvalidArgument, "INVALID_ARGUMENT", "expire_time"},
 		{"E9 BatchEnqueue, one wrong", func(h *harness, _ *queueboxv1.ClaimedMessage) error {
 			_, err := h.BatchEnqueue(h.ctx(), &queueboxv1.BatchEnqueueRequest{Requests: []*queueboxv1.EnqueueRequest{{Queue: "q"}, {Queue: "q", DelayMs: -1}}})
 			return err

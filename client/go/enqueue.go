@@ -38,6 +38,9 @@ type NewMessage struct {
 	AvailableTime time.Time
 	// MaxAttempts is how many deliveries are allowed; 0 takes the setting of the queue.
 	MaxAttempts int32
+	// ExpireTime is when the message stops being worth a delivery, by the database clock: from
+	// then on it is dead (EXPIRED), but for a lease that is live. Zero: never.
+	ExpireTime time.Time
 }
 
 // Enqueued names a message in its queue.
@@ -99,7 +102,7 @@ func (c *Client) EnqueueBatch(ctx context.Context, queue string, ms []NewMessage
 	return out, nil
 }
 
-// produce sends an enqueue, again and again where the key makes that safe.
+// produce sends a call of a producer, again and again where that is safe: with a key.
 func (c *Client) produce(ctx context.Context, op string, keyed bool, send func(context.Context) error) error {
 	pause := pauses{base: 50 * time.Millisecond, limit: time.Second}
 	for try := 1; ; try++ {
@@ -111,7 +114,7 @@ func (c *Client) produce(ctx context.Context, op string, keyed bool, send func(c
 		if !keyed || try == enqueueTries || ctx.Err() != nil || !e.unanswered() {
 			return c.orClosed(e)
 		}
-		c.logger.WarnContext(ctx, "enqueue is sent again", "try", try, "error", e)
+		c.logger.WarnContext(ctx, op+" is sent again", "try", try, "error", e)
 		if c.sleep(ctx, pause.next(e.RetryDelay)) != nil {
 			return c.orClosed(e)
 		}
@@ -132,6 +135,9 @@ func (m *NewMessage) request(queue string) *queueboxv1.EnqueueRequest {
 	}
 	if !m.AvailableTime.IsZero() {
 		req.AvailableTime = timestamppb.New(m.AvailableTime)
+	}
+	if !m.ExpireTime.IsZero() {
+		req.ExpireTime = timestamppb.New(m.ExpireTime)
 	}
 	return req
 }

@@ -14,8 +14,8 @@ import (
 // A call that is safe to repeat is repeated on UNAVAILABLE: a renewal only sets a lease again, a
 // settlement is safe by S5, and a claim carries its claim_id (C14). Enqueue has no retry policy,
 // since a message without an idempotency key would be there twice; it waits for a connection
-// instead of failing at once, which repeats nothing. The client repeats an enqueue with a key
-// itself. Where gRPC knows that the server never saw a call it sends it again in any case.
+// instead of failing at once, which repeats nothing. The client repeats an enqueue with a key, and
+// a Cancel, itself. Where gRPC knows that the server never saw a call it sends it again in any case.
 const serviceConfig = `{
   "methodConfig": [
     {
@@ -41,7 +41,8 @@ const serviceConfig = `{
     {
       "name": [
         {"service": "queuebox.v1.ProducerService", "method": "Enqueue"},
-        {"service": "queuebox.v1.ProducerService", "method": "BatchEnqueue"}
+        {"service": "queuebox.v1.ProducerService", "method": "BatchEnqueue"},
+        {"service": "queuebox.v1.ProducerService", "method": "Cancel"}
       ],
       "waitForReady": true,
       "timeout": "30s"

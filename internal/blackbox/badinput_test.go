@@ -375,12 +375,30 @@ func badAdminInputs(c *Client, id string) []badInput {
 		return err
 	})
 
+	for _, bad := range []struct {
+		name string
+		want Want
+		req  *queueboxv1.CancelRequest
+	}{
+		{"without a target", invalid("target"), &queueboxv1.CancelRequest{Queue: "q"}},
+		{"without a queue", invalid("queue"), &queueboxv1.CancelRequest{Target: &queueboxv1.CancelRequest_MessageId{MessageId: id}}},
+		{"empty message_id", invalid("message_id"), &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_MessageId{}}},
+		{"foreign message_id", invalid("message_id"), &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_MessageId{MessageId: "nonsense"}}},
+		{"empty idempotency_key", invalid("idempotency_key"), &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_IdempotencyKey{}}},
+		{"idempotency_key of 256 bytes", invalid("idempotency_key"), &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_IdempotencyKey{IdempotencyKey: strings.Repeat("k", 256)}}},
+		{"idempotency_key with NUL", invalid("idempotency_key"), &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_IdempotencyKey{IdempotencyKey: "k\x00"}}},
+		{"S8 message_id of another queue", messageNotFound, &queueboxv1.CancelRequest{Queue: "other", Target: &queueboxv1.CancelRequest_MessageId{MessageId: id}}},
+		{"S8 unknown idempotency_key", messageNotFound, &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_IdempotencyKey{IdempotencyKey: "nobody"}}},
+		{"S8 unknown queue", messageNotFound, &queueboxv1.CancelRequest{Queue: "unknown", Target: &queueboxv1.CancelRequest_MessageId{MessageId: id}}},
+	} {
+		add(bad.want, "Cancel "+bad.name, func(ctx context.Context) error {
+			_, err := c.Cancel(ctx, bad.req)
+			return err
+		})
+	}
+
 	// E13: what later builds have is refused, never accepted and ignored.
 	later := func(name string, call func(ctx context.Context) error) { add(unimplemented, "E13 "+name, call) }
-	later("Cancel", func(ctx context.Context) error {
-		_, err := c.Cancel(ctx, &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_MessageId{MessageId: id}})
-		return err
-	})
 	later("ExplainMessage", func(ctx context.Context) error {
 		_, err := c.Admin.ExplainMessage(ctx, &queueboxv1.ExplainMessageRequest{Queue: "q", MessageId: id})
 		return err
@@ -422,7 +440,6 @@ func laterFields(c *Client, m *queueboxv1.ClaimedMessage) []badInput {
 	var all []badInput
 	for name, req := range map[string]*queueboxv1.EnqueueRequest{
 		"ordering_key": {Queue: "q", OrderingKey: "k"},
-		"expire_time":  {Queue: "q", ExpireTime: timestamppb.New(time.Now().Add(time.Hour))},
 	} {
 		all = append(all, badInput{name: "E13 Enqueue " + name, want: Want{Reason: "E13", Field: name}, call: func(ctx context.Context) error {
 			_, err := c.Enqueue(ctx, req)
