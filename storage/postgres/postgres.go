@@ -61,7 +61,10 @@ type Store struct {
 	slow   chan struct{}
 }
 
-var _ storage.Store = (*Store)(nil)
+var (
+	_ storage.Store  = (*Store)(nil)
+	_ storage.Upkeep = (*Store)(nil)
+)
 
 // Open connects, checks what the contract wants of the database (version, encoding, D7,
 // D9), and returns the store.

@@ -19,6 +19,9 @@ type statements struct {
 	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate          string
 	queuePause, queueStats, messageGet, messageList, notify, now, ready, durability string
 	maintainCalls, partitions                                                       string
+	sweep, cancel, keyPosition                                                      string
+	retainDead, retainCompleted, retainCompletedHour, retainHours, retainKeys       string
+	retainSettlement, retainSettlementHour                                          string
 }
 
 // skipLocked is what a statement says to pass over rows that somebody else holds.
@@ -48,6 +51,10 @@ func loadStatements(testClock string) (statements, error) {
 		"message_get": &s.messageGet, "message_list": &s.messageList,
 		"notify": &s.notify, "now": &s.now, "ready": &s.ready, "durability": &s.durability,
 		"maintain_calls": &s.maintainCalls, "partitions": &s.partitions,
+		"sweep": &s.sweep, "cancel": &s.cancel, "key_position": &s.keyPosition,
+		"retain_dead": &s.retainDead, "retain_completed": &s.retainCompleted, "retain_settlement": &s.retainSettlement,
+		"retain_completed_hour": &s.retainCompletedHour, "retain_settlement_hour": &s.retainSettlementHour,
+		"retain_hours": &s.retainHours, "retain_keys": &s.retainKeys,
 	} {
 		raw, err := queryFiles.ReadFile("queries/" + name + ".sql")
 		if err != nil {

@@ -121,10 +121,15 @@ CREATE TABLE queuebox.completed (
     idempotency_key  text COLLATE "C",
     attributes       jsonb,
     result           bytea,
+    -- The messages that the completion made (S10), in their order.
+    follow_ups       bigint[],
     payload          bytea NOT NULL
 ) PARTITION BY RANGE (finish_time);
 CREATE INDEX completed_position ON queuebox.completed (queue_id, position);
 CREATE TABLE queuebox.completed_default PARTITION OF queuebox.completed DEFAULT;
+-- Retention takes the oldest of a queue first. An hour needs no such index: it is dropped,
+-- or its rows pass the retention of their queue all together.
+CREATE INDEX completed_default_finish ON queuebox.completed_default (queue_id, finish_time);
 
 -- Dead and cancelled messages. action is 0 where no settlement ended the message.
 CREATE TABLE queuebox.dead (
@@ -169,6 +174,7 @@ CREATE TABLE queuebox.settlement (
 ) PARTITION BY RANGE (settle_time);
 CREATE INDEX settlement_position ON queuebox.settlement (queue_id, position);
 CREATE TABLE queuebox.settlement_default PARTITION OF queuebox.settlement DEFAULT;
+CREATE INDEX settlement_default_time ON queuebox.settlement_default (queue_id, settle_time);
 
 -- Idempotency keys of messages that have one.
 CREATE TABLE queuebox.idempotency_key (

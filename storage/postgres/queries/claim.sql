@@ -8,7 +8,7 @@
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 due AS MATERIALIZED (
     SELECT m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes,
-        (m.max_attempts = 0 OR m.attempt < m.max_attempts)
+        NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
         AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp()) AS fit
     FROM queuebox.message m
     WHERE m.queue_id = $1::integer AND m.place = 1 AND m.ready_time <= statement_timestamp() AND m.state = 0
@@ -32,7 +32,7 @@ picked AS MATERIALIZED (
               AND m.queue_id = $1 AND m.place = 0 AND m.ready_time <= statement_timestamp()
               AND m.priority <= seg.highest AND m.priority >= seg.lowest
               AND (m.state = 0 OR (m.state = 1 AND m.lease_end <= clock_timestamp()))
-              AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
+              AND NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
               AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp())
               AND NOT (SELECT q.paused FROM queuebox.queue q WHERE q.queue_id = $1)
             ORDER BY m.priority DESC, m.ready_time, m.position
@@ -47,7 +47,7 @@ picked AS MATERIALIZED (
               AND m.queue_id = $1 AND m.place = 0 AND m.ready_time <= statement_timestamp()
               AND m.priority = seg.highest AND m.ready_time >= seg.ready_from
               AND (m.state = 0 OR (m.state = 1 AND m.lease_end <= clock_timestamp()))
-              AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
+              AND NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
               AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp())
               AND NOT (SELECT q.paused FROM queuebox.queue q WHERE q.queue_id = $1)
             ORDER BY m.ready_time, m.position
