@@ -20,7 +20,7 @@ import (
 // settable clock. A failure prints the seed and the shortest story that rapid finds.
 func modelRules() []rule {
 	return []rule{
-		{name: "C1_C2_C3_C9_C14_C15_R1_R2_S1_S2_S5_S6_E1_E3_random_operations_against_a_model", clocks: settable, run: randomOperations},
+		{name: "C1_C2_C3_C9_C14_C15_C18_R1_R2_S1_S2_S5_S6_E1_E3_random_operations_against_a_model", clocks: settable, run: randomOperations},
 	}
 }
 
@@ -146,6 +146,7 @@ func (m *model) step() {
 		{"advance", 5, m.advance},
 		{"pause or resume", 1, m.pause},
 		{"look", 2, m.look},
+		{"sweep", 2, m.sweep},
 	}
 	var wheel []int
 	for i, op := range ops {
@@ -697,6 +698,27 @@ func (m *model) advance() {
 		return
 	}
 	m.e.advance(m.t, time.Duration(rapid.IntRange(1, 5000).Draw(m.rt, "ms"))*time.Millisecond)
+}
+
+// sweep ends last attempts whose lease is over, and nothing else (C18).
+func (m *model) sweep() {
+	if len(m.messages) == 0 {
+		return
+	}
+	refs := make([]storage.Ref, len(m.messages))
+	want := 0
+	for i, mm := range m.messages {
+		refs[i] = mm.ref
+		if m.expired(mm) && mm.maxAttempts > 0 && mm.attempt >= mm.maxAttempts {
+			want++
+			mm.state, mm.deadReason = storage.StateDead, storage.DeadReasonLeaseExpired
+			mm.finished, mm.leaseEnd = m.now(), time.Time{}
+		}
+	}
+	res, err := m.store().Sweep(m.t.Context(), storage.SweepParams{Refs: refs, Limit: len(refs)})
+	require.NoError(m.rt, err)
+	m.e.checkNow(m.rt, res.Now)
+	require.Equal(m.rt, [3]int{want, 0, 0}, [3]int{res.Dead, res.Expired, res.Cancelled})
 }
 
 func (m *model) pause() {
