@@ -15,6 +15,7 @@ func Statements() (map[string]string, error) {
 		"diagnose": s.diagnose, "enqueue": s.enqueue, "enqueue_keys": s.enqueueKeys,
 		"enqueue_keys_read": s.enqueueKeysRead, "enqueue_keyed": s.enqueueKeyed,
 		"message_get": s.messageGet, "message_list": s.messageList,
-		"maintain_calls": s.maintainCalls,
+		"maintain_calls": s.maintainCalls, "sweep": s.sweep, "cancel": s.cancel,
+		"retain_dead": s.retainDead, "retain_completed": s.retainCompleted, "retain_settlement": s.retainSettlement,
 	}, err
 }
