@@ -111,10 +111,12 @@ func undecodable(data []byte, msg proto.Message, cause error) error {
 		return c.err()
 	}
 	return &apiError{
-		reason:     queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT,
-		text:       fmt.Sprintf("the request is not a valid %s; build it with the proto files of this server", desc.FullName()),
-		violations: []violation{{field: "(request)", text: "cannot be decoded"}},
-		cause:      cause,
+		reason: queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT,
+		text:   fmt.Sprintf("the request is not a valid %s; build it with the proto files of this server", desc.FullName()),
+		violations: []violation{{
+			field: "(request)", text: "cannot be decoded", reason: queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT,
+		}},
+		cause: cause,
 	}
 }
 

@@ -37,8 +37,9 @@ type apiError struct {
 
 // violation is one wrong field. The field is the path in the request.
 type violation struct {
-	field string
-	text  string
+	field  string
+	text   string
+	reason queueboxv1.ErrorReason
 }
 
 func (e *apiError) Error() string {
@@ -267,7 +268,7 @@ func (e *apiError) status() *status.Status {
 		bad := &errdetails.BadRequest{}
 		for _, v := range e.violations {
 			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
-				Field: v.field, Description: v.text, Reason: reasonString(e.reason),
+				Field: v.field, Description: v.text, Reason: reasonString(v.reason),
 			})
 		}
 		details = append(details, bad)
