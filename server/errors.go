@@ -331,3 +331,16 @@ type panicError struct {
 func caught(p any) error { return &panicError{value: p, stack: debug.Stack()} }
 
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+
+// sheltered turns a panic of f into its error. It is for what runs on a goroutine of its
+// own, where no interceptor recovers and a panic would end the process.
+func sheltered(f func() (any, error)) func() (any, error) {
+	return func() (v any, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				v, err = nil, caught(p)
+			}
+		}()
+		return f()
+	}
+}

@@ -62,6 +62,7 @@ const (
 	qExplainLive     query = "explain_live"
 	qExplainFinished query = "explain_finished"
 	qExplainHistory  query = "explain_history"
+	qExplainOthers   query = "explain_others"
 
 	qGetLive       query = "get_live"
 	qGetCompleted  query = "get_completed"
