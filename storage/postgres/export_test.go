@@ -18,3 +18,6 @@ func Statements() (map[string]string, error) {
 		"maintain_calls": s.maintainCalls,
 	}, err
 }
+
+// ConnectCause is what is told of an error of a connection attempt.
+func ConnectCause(err error) error { return connectCause(err) }
