@@ -36,13 +36,21 @@ type api struct {
 	metrics  *metrics
 	streams  *streams
 	ends     *ends
+	// life ends when the drain has: nobody is left then to hear of a statement.
+	life context.Context //nolint:containedctx // statements live with the server, not with their caller
+	end  context.CancelFunc
 	// answerBytes bounds the answer of a Claim or a page of messages.
 	answerBytes int64
 }
 
 // statement is the context of a storage call for a caller.
-func statement(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+func (a *api) statement(ctx context.Context) (context.Context, context.CancelFunc) {
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), statementTimeout)
+	stop := context.AfterFunc(a.life, cancel)
+	return call, func() {
+		stop()
+		cancel()
+	}
 }
 
 // serverTime is the database clock, for an answer that has no statement of its own to

@@ -36,7 +36,7 @@ func (a *api) Cancel(ctx context.Context, req *queueboxv1.CancelRequest) (*queue
 		return nil, err
 	}
 	p.QueueID = q.ID
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	res, err := a.store.Cancel(call, p)
 	if err != nil {

@@ -60,7 +60,7 @@ func (c *catalog) id(ctx context.Context, name string) (storage.Queue, error) {
 // read asks the storage, once for all who ask at the same time. The statement runs
 // under its own deadline, so that a caller that leaves fails nobody else.
 func (c *catalog) read(ctx context.Context, name string) (storage.Queue, error) {
-	done := c.flights.DoChan(name, func() (any, error) {
+	done := c.flights.DoChan(name, sheltered(func() (any, error) {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 		defer cancel()
 		read := c.now()
@@ -70,7 +70,7 @@ func (c *catalog) read(ctx context.Context, name string) (storage.Queue, error) 
 		}
 		c.put(q, read)
 		return q, nil
-	})
+	}))
 	select {
 	case r := <-done:
 		if r.Err != nil {

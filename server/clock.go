@@ -45,7 +45,7 @@ func (c *dbClock) get(ctx context.Context) (time.Time, error) {
 	if age := now.Sub(read); !db.IsZero() && age < clockTTL {
 		return db.Add(age), nil
 	}
-	done := c.flights.DoChan("", func() (any, error) {
+	done := c.flights.DoChan("", sheltered(func() (any, error) {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 		defer cancel()
 		db, err := c.store.Now(call)
@@ -53,7 +53,7 @@ func (c *dbClock) get(ctx context.Context) (time.Time, error) {
 			c.seen(db, c.now())
 		}
 		return db, err
-	})
+	}))
 	select {
 	case r := <-done:
 		if r.Err != nil {

@@ -40,16 +40,20 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	raw := data.Materialize()
-	if f.err = overlong(raw, f.msg.ProtoReflect().Descriptor()); f.err != nil {
-		return nil
-	}
-	if err := c.CodecV2.Unmarshal(data, f.msg); err != nil {
-		f.err = undecodable(raw, f.msg, err)
-		return nil
-	}
-	f.err = unknownFields(f.msg)
+	f.err = c.decode(data, f.msg)
 	return nil
+}
+
+// decode decodes a request and says what is wrong with it.
+func (c frameCodec) decode(data mem.BufferSlice, msg proto.Message) error {
+	raw := data.Materialize()
+	if err := overlong(raw, msg.ProtoReflect().Descriptor()); err != nil {
+		return err
+	}
+	if err := c.CodecV2.Unmarshal(data, msg); err != nil {
+		return undecodable(raw, msg, err)
+	}
+	return unknownFields(msg)
 }
 
 // describe returns the description of a service whose requests are decoded into
@@ -111,10 +115,12 @@ func undecodable(data []byte, msg proto.Message, cause error) error {
 		return c.err()
 	}
 	return &apiError{
-		reason:     queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT,
-		text:       fmt.Sprintf("the request is not a valid %s; build it with the proto files of this server", desc.FullName()),
-		violations: []violation{{field: "(request)", text: "cannot be decoded"}},
-		cause:      cause,
+		reason: queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT,
+		text:   fmt.Sprintf("the request is not a valid %s; build it with the proto files of this server", desc.FullName()),
+		violations: []violation{{
+			field: "(request)", text: "cannot be decoded", reason: queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT,
+		}},
+		cause: cause,
 	}
 }
 

@@ -22,7 +22,7 @@ func (a *api) CreateQueue(ctx context.Context, req *queueboxv1.CreateQueueReques
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	read := a.now()
 	q, err := a.store.CreateQueue(call, req.GetQueue().GetQueue(), s, a.cfg.MaxQueues)

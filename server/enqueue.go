@@ -154,7 +154,7 @@ func (a *api) enqueue(ctx context.Context, names []string, ms []storage.NewMessa
 		}
 		ms[i].QueueID = id
 	}
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	res, err := a.store.Enqueue(call, storage.EnqueueParams{Messages: ms})
 	if err != nil {
@@ -177,7 +177,7 @@ func (a *api) queueForEnqueue(ctx context.Context, name string) (storage.Queue, 
 	if !a.cfg.CreateQueues {
 		return a.catalog.id(ctx, name)
 	}
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	q, made, err := a.catalog.create(call, name, a.cfg.QueueDefaults, a.cfg.MaxQueues)
 	if made {

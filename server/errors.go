@@ -37,8 +37,9 @@ type apiError struct {
 
 // violation is one wrong field. The field is the path in the request.
 type violation struct {
-	field string
-	text  string
+	field  string
+	text   string
+	reason queueboxv1.ErrorReason
 }
 
 func (e *apiError) Error() string {
@@ -267,7 +268,7 @@ func (e *apiError) status() *status.Status {
 		bad := &errdetails.BadRequest{}
 		for _, v := range e.violations {
 			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
-				Field: v.field, Description: v.text, Reason: reasonString(e.reason),
+				Field: v.field, Description: v.text, Reason: reasonString(v.reason),
 			})
 		}
 		details = append(details, bad)
@@ -330,3 +331,16 @@ type panicError struct {
 func caught(p any) error { return &panicError{value: p, stack: debug.Stack()} }
 
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+
+// sheltered turns a panic of f into its error. It is for what runs on a goroutine of its
+// own, where no interceptor recovers and a panic would end the process.
+func sheltered(f func() (any, error)) func() (any, error) {
+	return func() (v any, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				v, err = nil, caught(p)
+			}
+		}()
+		return f()
+	}
+}

@@ -23,7 +23,7 @@ func (a *api) GetMessage(ctx context.Context, req *queueboxv1.GetMessageRequest)
 	if err != nil {
 		return nil, err
 	}
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	m, err := a.store.GetMessage(call, ref, req.GetIncludePayload())
 	if err != nil {

@@ -13,7 +13,7 @@ func (a *api) GetQueue(ctx context.Context, req *queueboxv1.GetQueueRequest) (*q
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	read := a.now()
 	q, err := a.store.GetQueue(call, req.GetQueue())

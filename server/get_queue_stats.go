@@ -82,7 +82,7 @@ func (c *statsCache) get(ctx context.Context, queueID int32) (storage.QueueStats
 	if ok && c.now().Sub(e.read) < statsTTL {
 		return e.stats, nil
 	}
-	done := c.flights.DoChan(strconv.Itoa(int(queueID)), func() (any, error) {
+	done := c.flights.DoChan(strconv.Itoa(int(queueID)), sheltered(func() (any, error) {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), statsTimeout)
 		defer cancel()
 		st, err := c.store.QueueStats(call, queueID)
@@ -93,7 +93,7 @@ func (c *statsCache) get(ctx context.Context, queueID int32) (storage.QueueStats
 		c.byID[queueID] = statsEntry{stats: st, read: c.now()}
 		c.mu.Unlock()
 		return st, nil
-	})
+	}))
 	select {
 	case r := <-done:
 		return r.Val.(storage.QueueStats), r.Err

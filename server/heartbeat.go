@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -54,6 +55,7 @@ type heartbeat struct {
 	answers chan *queueboxv1.HeartbeatResponse
 	signals chan *queueboxv1.HeartbeatResponse
 	cut     chan struct{}
+	cutOnce sync.Once
 	read    chan error
 	sent    chan error
 }
@@ -128,7 +130,7 @@ func (h *heartbeat) writing(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		slow := time.AfterFunc(slowReader, func() { close(h.cut) })
+		slow := time.AfterFunc(slowReader, func() { h.cutOnce.Do(func() { close(h.cut) }) })
 		err := h.stream.Send(next)
 		slow.Stop()
 		if err != nil {

@@ -10,9 +10,11 @@ import (
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/logging"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 // requestIDHeader carries the request id in both directions.
@@ -37,6 +39,7 @@ func interceptors(log *slog.Logger, metrics *grpcprom.ServerMetrics, m *errorMap
 	logged := []logging.Option{
 		logging.WithLogOnEvents(logging.FinishCall),
 		logging.WithLevels(callLevel),
+		logging.WithErrorFields(errorFields),
 		logging.WithFieldsFromContext(func(ctx context.Context) logging.Fields {
 			return logging.Fields{"request_id", requestID(ctx)}
 		}),
@@ -65,9 +68,48 @@ func chains(table []interceptor) []grpc.ServerOption {
 func (m *errorMapper) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	resp, err := handler(ctx, req)
 	if err != nil {
+		logging.AddFields(ctx, subject(req))
 		return nil, m.status(ctx, err)
 	}
 	return resp, nil
+}
+
+// subject names what a refused call was about, for the log. Tokens and payloads are
+// never in it, nor is a name that no rule allows.
+func subject(req any) logging.Fields {
+	var f logging.Fields
+	add := func(key, value string) {
+		if value != "" && len(value) <= maxNameBytes {
+			f = append(f, key, value)
+		}
+	}
+	if r, ok := req.(interface{ GetQueue() string }); ok {
+		add("queue", r.GetQueue())
+	}
+	if r, ok := req.(interface{ GetMessageId() string }); ok {
+		add("message_id", r.GetMessageId())
+	}
+	if r, ok := req.(interface{ GetWorkerId() string }); ok {
+		add("worker_id", r.GetWorkerId())
+	}
+	return f
+}
+
+// errorFields are the reason of a refused call and what its metadata says of it, so that
+// a log can be searched for lost claims.
+func errorFields(err error) logging.Fields {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			f := logging.Fields{"reason", info.GetReason()}
+			for _, key := range []string{"cause", "outcome", "field"} {
+				if v := info.GetMetadata()[key]; v != "" {
+					f = append(f, key, v)
+				}
+			}
+			return f
+		}
+	}
+	return nil
 }
 
 func (m *errorMapper) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

@@ -54,7 +54,7 @@ func (a *api) ListMessages(ctx context.Context, req *queueboxv1.ListMessagesRequ
 	if len(refs) > 0 && len(p.Positions) == 0 {
 		return &queueboxv1.ListMessagesResponse{}, nil
 	}
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	res, err := a.store.ListMessages(call, p)
 	if err != nil {

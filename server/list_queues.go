@@ -15,7 +15,7 @@ func (a *api) ListQueues(ctx context.Context, req *queueboxv1.ListQueuesRequest)
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	// One more than asked for tells whether there is another page.
 	qs, err := a.store.ListQueues(call, after, size+1)

@@ -23,7 +23,7 @@ func (a *api) setPaused(ctx context.Context, name string, paused bool) (storage.
 	if err := c.err(); err != nil {
 		return storage.Queue{}, err
 	}
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	read := a.now()
 	q, err := a.store.SetPaused(call, name, paused)

@@ -48,7 +48,7 @@ func (a *api) renewAll(ctx context.Context, queue string, items []*queueboxv1.Re
 	if len(r.items) == 0 {
 		return out, r.errs, time.Time{}, nil
 	}
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	sent := a.now()
 	res, err := a.store.Renew(call, storage.RenewParams{Items: r.items})

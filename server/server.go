@@ -182,6 +182,7 @@ func newAPI(cfg Config, store storage.Store, m *metrics) *api {
 		answerBytes: max(7<<19, cfg.MaxPayloadBytes+1<<20),
 		jitter:      rand.Float64,
 	}
+	a.life, a.end = context.WithCancel(context.Background())
 	a.catalog = newCatalog(store, now, statementTimeout)
 	a.clock = &dbClock{store: store, now: now, timeout: statementTimeout}
 	a.stats = newStatsCache(store, now)
@@ -216,6 +217,8 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.ForceServerCodecV2(newFrameCodec()),
 		grpc.UnknownServiceHandler(unknownMethod),
 		grpc.MaxRecvMsgSize(recvLimit),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
 		// Workers for handlers save the growth of a stack for each call.
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -231,6 +234,14 @@ func (s *Server) options() []grpc.ServerOption {
 	}
 	return append(opts, grpc.KeepaliveParams(params))
 }
+
+const (
+	// maxHeaderBytes bounds the metadata of a call.
+	maxHeaderBytes = 64 << 10
+	// maxStreams bounds the calls that run on one connection; a client opens another one
+	// for more. Waiting claims count.
+	maxStreams = 4096
+)
 
 // streamWorkers is the number of goroutines that run handlers; calls beyond it get a
 // goroutine of their own.
@@ -270,6 +281,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.drain(background)
+	s.api.end()
 	if err := <-failed; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve: %w", err)
 	}

@@ -89,7 +89,7 @@ func (a *api) settleAll(ctx context.Context, names []string, items []storage.Set
 	if len(send) == 0 {
 		return out, errs, time.Time{}, nil
 	}
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	res, err := a.store.Settle(call, storage.SettleParams{Items: send})
 	if err != nil {

@@ -38,7 +38,7 @@ func (a *api) UpdateQueue(ctx context.Context, req *queueboxv1.UpdateQueueReques
 const updateTries = 5
 
 func (a *api) updateQueue(ctx context.Context, in *queueboxv1.Queue, fields []queueField, version int64) (storage.Queue, error) {
-	call, cancel := statement(ctx)
+	call, cancel := a.statement(ctx)
 	defer cancel()
 	for try := 1; ; try++ {
 		old, err := a.store.GetQueue(call, in.GetQueue())

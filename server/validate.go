@@ -66,7 +66,7 @@ func (c *check) wrongFor(reason queueboxv1.ErrorReason, field, format string, ar
 	if len(c.violations) >= maxViolations {
 		return // the status travels in headers, which clients bound
 	}
-	c.violations = append(c.violations, violation{field: c.at(field), text: fmt.Sprintf(format, args...)})
+	c.violations = append(c.violations, violation{field: c.at(field), text: fmt.Sprintf(format, args...), reason: reason})
 }
 
 // err is the error of the whole request, nil where nothing is wrong.

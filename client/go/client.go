@@ -36,15 +36,13 @@ type Client struct {
 }
 
 // Dial makes a client of the server at target, a gRPC target such as "127.0.0.1:7420" or
-// "dns:///queuebox.example.com:7420". It does not connect yet: the first call does. A target
-// other than this host needs credentials or WithInsecure.
+// "dns:///queuebox.example.com:7420". It does not connect yet: the first call does,
+// and waits where the server is not there. The log tells so (see WithLogger). A target other than
+// this host needs credentials or WithInsecure. Close ends what Dial began.
 func Dial(target string, opts ...Option) (*Client, error) {
-	s := settings{maxAnswerBytes: DefaultMaxAnswerBytes}
+	s := settings{logger: slog.Default(), maxAnswerBytes: DefaultMaxAnswerBytes}
 	for _, o := range opts {
 		o(&s)
-	}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
 	}
 	if s.workerID == "" {
 		s.workerID = defaultWorkerID()
@@ -58,7 +56,7 @@ func Dial(target string, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("queuebox: dial %q: %w", target, err)
 	}
 	life, finish := context.WithCancelCause(context.Background())
-	return &Client{
+	c := &Client{
 		conn:     conn,
 		worker:   queueboxv1.NewWorkerServiceClient(conn),
 		producer: queueboxv1.NewProducerServiceClient(conn),
@@ -68,7 +66,9 @@ func Dial(target string, opts ...Option) (*Client, error) {
 		finish:   finish,
 		renewers: make(map[string]*renewer),
 		running:  make(map[runningKey]chan struct{}),
-	}, nil
+	}
+	c.start(c.watch)
+	return c, nil
 }
 
 // Conn returns the connection, for calls that the client has no method for: the generated stubs

@@ -70,10 +70,17 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dial = append(s.dial, options...) }
 }
 
-// WithLogger sets where the client writes what nobody's return value tells: repeated claims,
-// failed renewals, lost claims. The default drops it. Payloads and tokens are never logged.
+// WithLogger sets where the client writes what nobody's return value tells: a server that cannot
+// be reached, repeated claims, failed renewals, lost claims, and what the handlers of a worker
+// return, retries, dead letters and panics with their stack. The default is what slog.Default is
+// at Dial; nil drops it. Payloads and tokens are never logged, the text of a handler's error is.
 func WithLogger(logger *slog.Logger) Option {
-	return func(s *settings) { s.logger = logger }
+	return func(s *settings) {
+		if logger == nil {
+			logger = slog.New(slog.DiscardHandler)
+		}
+		s.logger = logger
+	}
 }
 
 // WithWorkerID sets the name under which claims are made that name none. The default is made of

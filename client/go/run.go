@@ -236,6 +236,7 @@ func (r *run) settle(h *Handle, result error) {
 		return
 	}
 	var (
+		settled  Settled
 		err      error
 		retry    *retryAfterError
 		reject   *rejectError
@@ -243,16 +244,19 @@ func (r *run) settle(h *Handle, result error) {
 	)
 	switch {
 	case result == nil:
-		_, err = h.Complete(r.settling)
+		settled, err = h.Complete(r.settling)
 	case errors.As(result, &reject):
-		_, err = h.DeadLetter(r.settling, reject.code, result.Error())
+		settled, err = h.DeadLetter(r.settling, reject.code, result.Error())
 	case errors.As(result, &retry):
-		_, err = h.Retry(r.settling, RetryOptions{Delay: retry.delay, Error: result.Error()})
+		settled, err = h.Retry(r.settling, RetryOptions{Delay: retry.delay, Error: result.Error()})
 	case r.handling.Err() != nil && !errors.As(result, &panicked):
 		// The stop cut the work off: that is no failure of the message, so it costs no attempt.
-		_, err = h.Release(r.settling, 0)
+		settled, err = h.Release(r.settling, 0)
 	default:
-		_, err = h.Retry(r.settling, RetryOptions{Error: result.Error()})
+		settled, err = h.Retry(r.settling, RetryOptions{Error: result.Error()})
+	}
+	if result != nil {
+		r.tell(h, result, settled, err)
 	}
 	if err == nil {
 		return
@@ -266,6 +270,23 @@ func (r *run) settle(h *Handle, result error) {
 	if _, err := h.Retry(r.settling, RetryOptions{Error: err.Error()}); err != nil {
 		r.failed(h, err)
 	}
+}
+
+// tell logs what a handler returned and what became of its message. Nobody else hears of it: the
+// error went to the server, where an operator finds it once the message is dead.
+func (r *run) tell(h *Handle, result error, settled Settled, err error) {
+	attributes := []any{"message_id", h.message.ID, "attempt", h.message.Attempt, "error", result}
+	if err == nil {
+		attributes = append(attributes, "outcome", settled.Outcome)
+		if !settled.AvailableTime.IsZero() {
+			attributes = append(attributes, "available_time", settled.AvailableTime)
+		}
+	}
+	var reject *rejectError
+	if errors.As(result, &reject) {
+		attributes = append(attributes, "reason_code", reject.code)
+	}
+	r.logger.Warn("handler failed", attributes...)
 }
 
 // release gives a message back that was not worked on, or not to the end.

@@ -16,7 +16,8 @@ const DefaultStopTimeout = 30 * time.Second
 //
 // Returning nil completes the message. Returning an error retries it by the policy of the queue;
 // RetryAfter and Reject ask for another end. A panic is a retry. A handler may settle h itself;
-// then what it returns is only logged.
+// then what it returns is only logged. An error is logged as a warning, a panic as an error with
+// its stack.
 type Handler func(ctx context.Context, h *Handle) error
 
 // WorkerConfig says what a worker does.
@@ -36,7 +37,8 @@ type WorkerConfig struct {
 	WorkerID string
 	// MaxBytes is the most payload bytes of one claim; 0 takes the limit of the server.
 	MaxBytes int64
-	// Logger takes what handlers return and how claims end; nil takes that of the client.
+	// Logger takes what handlers return and how claims end; nil takes that of the client, which
+	// is slog.Default where WithLogger sets none.
 	Logger *slog.Logger
 }
 

@@ -147,6 +147,17 @@ func TestK7_HowAHandlerEndsDecidesTheSettlement(t *testing.T) {
 			if strings.Contains(tc.name, "panic") {
 				require.Contains(t, log.String(), "worker_test.go", "the log has the stack")
 			}
+			switch tc.method {
+			case "retry", "dead-letter":
+				require.Contains(t, log.String(), `level=WARN msg="handler failed"`)
+				require.Contains(t, log.String(), "outcome=")
+			case "complete":
+				require.Empty(t, log.String(), "success is no news")
+			}
+			if strings.HasPrefix(tc.name, "Reject") {
+				require.Contains(t, log.String(), "reason_code=MALFORMED")
+				require.Contains(t, log.String(), `error="downstream broken"`)
+			}
 		})
 	}
 }

@@ -60,11 +60,7 @@ func (c *serveCmd) Run(a *app) error {
 	if err != nil {
 		return explainStorage(c.Storage, serveSchemaHint(c.Storage), err)
 	}
-	defer func() {
-		if err := store.Close(); err != nil {
-			logger.Warn("closing the storage", slog.Any("error", err))
-		}
-	}()
+	defer closeStore(store, logger)
 
 	srv, err := server.New(c.serverConfig(store, logger))
 	if err != nil {
@@ -75,6 +71,23 @@ func (c *serveCmd) Run(a *app) error {
 	}
 	c.warn(logger)
 	return serve(ctx, srv, lis, metrics, logger)
+}
+
+// closeTimeout bounds how long the end of the process waits for the storage: a database
+// that does not answer must not keep it beyond the drain timeout.
+const closeTimeout = 2 * time.Second
+
+func closeStore(store storage.Store, logger *slog.Logger) {
+	closed := make(chan error, 1)
+	go func() { closed <- store.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			logger.Warn("closing the storage", slog.Any("error", err))
+		}
+	case <-time.After(closeTimeout):
+		logger.Warn("the storage does not close in time and is left to the end of the process", slog.Duration("timeout", closeTimeout))
+	}
 }
 
 // serveSchemaHint tells the way out of a schema that this build does not work with.

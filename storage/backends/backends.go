@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"path/filepath"
 	"strings"
 
 	"github.com/queuebox/queuebox/storage"
@@ -20,6 +21,10 @@ import (
 
 // ErrURL tells a storage URL that is not understood. Its text holds no secrets.
 var ErrURL = errors.New("storage URL")
+
+// ErrNoSchema tells a database without tables of ours, where migrate has to be run first. It
+// matches storage.ErrSchema.
+var ErrNoSchema = postgres.ErrNoSchema
 
 // Options of Open and Migrate.
 type Options struct {
@@ -83,6 +88,35 @@ func Migrate(ctx context.Context, storageURL string, o Options) (MigrateResult, 
 	}
 }
 
+// Check tells whether a URL can be opened, as far as its text tells; its error matches ErrURL.
+func Check(storageURL string) error {
+	switch scheme(storageURL) {
+	case "sqlite":
+		_, err := sqliteConfig(storageURL, Options{})
+		return err
+	case "postgres", "postgresql":
+		if err := postgres.CheckURL(storageURL); err != nil {
+			return fmt.Errorf("%w: %w", ErrURL, err)
+		}
+		return nil
+	default:
+		return unknownScheme(storageURL)
+	}
+}
+
+// File returns the path of the file that a URL of SQLite names, empty for other databases and
+// where Check finds a mistake.
+func File(storageURL string) string {
+	if scheme(storageURL) != "sqlite" {
+		return ""
+	}
+	cfg, err := sqliteConfig(storageURL, Options{})
+	if err != nil {
+		return ""
+	}
+	return cfg.Path
+}
+
 func scheme(storageURL string) string {
 	s, _, ok := strings.Cut(storageURL, ":")
 	if !ok {
@@ -91,8 +125,15 @@ func scheme(storageURL string) string {
 	return strings.ToLower(s)
 }
 
-// unknownScheme names the scheme alone, since the rest may hold a password.
+// unknownScheme names the scheme alone, since the rest may hold a password. What looks like
+// the name of a file is no secret, and the most common slip.
 func unknownScheme(storageURL string) error {
+	if scheme(storageURL) == "" && !strings.ContainsAny(storageURL, " @=?") {
+		switch filepath.Ext(storageURL) {
+		case ".db", ".sqlite", ".sqlite3":
+			return fmt.Errorf("%w: the scheme is missing; for the SQLite file write sqlite://%s", ErrURL, storageURL)
+		}
+	}
 	return fmt.Errorf("%w: scheme %q is not one of sqlite, postgres, postgresql", ErrURL, scheme(storageURL))
 }
 
@@ -118,7 +159,7 @@ func sqliteConfig(storageURL string, o Options) (sqlite.Config, error) {
 	rawPath, rawQuery, _ := strings.Cut(rest, "?")
 	path, err := url.PathUnescape(rawPath)
 	if err != nil {
-		return sqlite.Config{}, fmt.Errorf("%w: path: %w", ErrURL, err)
+		return sqlite.Config{}, fmt.Errorf("%w: path: %w; a %% that belongs to the name is written %%25", ErrURL, err)
 	}
 	if path == "" || strings.Contains(path, ":memory:") {
 		return sqlite.Config{}, fmt.Errorf("%w: sqlite needs a file; memory would lose what was acknowledged", ErrURL)
@@ -131,6 +172,11 @@ func sqliteConfig(storageURL string, o Options) (sqlite.Config, error) {
 		if key != "synchronous" {
 			return sqlite.Config{}, fmt.Errorf("%w: parameter %q is not known; sqlite knows synchronous", ErrURL, key)
 		}
+	}
+	switch strings.ToUpper(query.Get("synchronous")) {
+	case "", "EXTRA", "FULL", "NORMAL", "OFF":
+	default:
+		return sqlite.Config{}, fmt.Errorf("%w: synchronous is one of EXTRA, FULL, NORMAL, OFF", ErrURL)
 	}
 	return sqlite.Config{
 		Path:                  path,

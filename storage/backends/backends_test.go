@@ -51,13 +51,15 @@ func openAndClose(t *testing.T, storageURL string) {
 func TestOpen_RefusesOtherURLs(t *testing.T) {
 	for storageURL, want := range map[string]string{
 		"":                                  "scheme",
-		"queuebox.db":                       "scheme",
+		"queuebox.db":                       "the scheme is missing; for the SQLite file write sqlite://queuebox.db",
+		"/var/lib/q.sqlite":                 "write sqlite:///var/lib/q.sqlite",
+		"password=secret.db":                "is not one of",
 		"mongodb://user:secret@host/x":      "mongodb",
 		"sqlite::memory:":                   "sqlite://",
 		"sqlite:queuebox.db":                "sqlite://",
 		"sqlite://":                         "needs a file",
 		"sqlite://:memory:":                 "needs a file",
-		"sqlite:///tmp/%zz":                 "path",
+		"sqlite:///tmp/%zz":                 `invalid URL escape "%zz"; a % that belongs to the name is written %25`,
 		"sqlite:///tmp/q.db?mode=memory":    "mode",
 		"sqlite:///tmp/q.db?synchronous=no": "synchronous",
 	} {
@@ -68,6 +70,8 @@ func TestOpen_RefusesOtherURLs(t *testing.T) {
 			require.NotContains(t, err.Error(), "secret")
 			_, err = backends.Migrate(t.Context(), storageURL, backends.Options{})
 			require.ErrorContains(t, err, want)
+			require.ErrorIs(t, backends.Check(storageURL), backends.ErrURL)
+			require.Empty(t, backends.File(storageURL))
 		})
 	}
 }
@@ -77,4 +81,17 @@ func TestOpen_PostgresHidesThePassword(t *testing.T) {
 	require.Nil(t, s)
 	require.ErrorIs(t, err, storage.ErrUnavailable)
 	require.NotContains(t, err.Error(), "secret")
+}
+
+func TestCheckAndFile(t *testing.T) {
+	require.NoError(t, backends.Check("sqlite://a%20b.db?synchronous=full"))
+	require.Equal(t, "a b.db", backends.File("sqlite://a%20b.db"))
+	require.NoError(t, backends.Check("postgres://someone:secret@db/q"))
+	require.Empty(t, backends.File("postgres://someone:secret@db/q"))
+	for _, wrong := range []string{"postgres://someone:%zzsecret@db/q", "postgres://someone:secret@db:port/q", "postgres://db/q?pooler=secretive"} {
+		err := backends.Check(wrong)
+		require.ErrorIs(t, err, backends.ErrURL)
+		require.NotContains(t, err.Error(), "someone")
+	}
+	require.ErrorContains(t, backends.Check("postgres://someone:%zz@db/q"), "%25 is %")
 }

@@ -82,7 +82,7 @@ func TestEveryMethodIsMeasured(t *testing.T) {
 		}
 		args[0] = reflect.ValueOf(context.WithoutCancel(t.Context()))
 		out := v.Method(i).Call(args)
-		err, _ := out[len(out)-1].Interface().(error)
+		err, _ := reflect.TypeAssert[error](out[len(out)-1])
 		require.ErrorIs(t, err, storage.ErrUnavailable, name)
 		require.EqualValues(t, 1, count(t, reg, name, "unavailable"), name)
 		measured++

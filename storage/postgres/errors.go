@@ -2,10 +2,12 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -104,6 +106,8 @@ func classify(what string, err error, write bool) error {
 		return wrap(storage.ErrUnavailable)
 	}
 	switch c {
+	case codeInsufficientPrivilege:
+		return fmt.Errorf("postgres: %s: %w; grant this role its rights: see \"Rights\" in docs/operations.md", what, plain(err))
 	case codeSerializationFailure, codeDeadlockDetected, codeLockNotAvailable, codeQueryCanceled,
 		codeReadOnlyTransaction:
 		return wrap(storage.ErrUnavailable)
@@ -120,7 +124,8 @@ func classify(what string, err error, write bool) error {
 // plain drops what a log should not hold: the text of a driver's connect error names
 // user and database, the detail of a database's error can hold values of a row.
 func plain(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	if errors.Is(err, context.DeadlineExceeded) && !connecting {
 		return context.DeadlineExceeded
 	}
 	if errors.Is(err, context.Canceled) {
@@ -129,17 +134,43 @@ func plain(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return &databaseError{pg: pg}
 	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		// Of the cause only what the network said: "connection refused", "i/o timeout".
-		if op, ok := errors.AsType[*net.OpError](err); ok {
-			return fmt.Errorf("connection not made: %w", op.Err)
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return errors.New("connection not made: closed by the other side")
-		}
-		return errors.New("connection not made")
+	if connecting {
+		return connectCause(err)
 	}
 	return err
+}
+
+// connectCause says why a connection was not made. It is told by the types of the errors, so
+// that nothing of their texts, which name user and database, comes along.
+func connectCause(err error) error {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		switch {
+		case dns.IsNotFound:
+			return errors.New("connection not made: no such host")
+		case dns.IsTimeout:
+			return errors.New("connection not made: timeout of the name service")
+		}
+		return errors.New("connection not made: the name service failed")
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("connection not made: %w", syscall.ECONNREFUSED)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("connection not made: timeout: %w", context.DeadlineExceeded)
+	}
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return errors.New("connection not made: timeout")
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return errors.New("connection not made: the certificate of the database is not accepted")
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("connection not made: %w", op.Err)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("connection not made: closed by the other side")
+	}
+	return errors.New("connection not made")
 }
 
 // databaseError shows code and message of an error of the database, nothing else.

@@ -19,3 +19,6 @@ func Statements() (map[string]string, error) {
 		"retain_dead": s.retainDead, "retain_completed": s.retainCompleted, "retain_settlement": s.retainSettlement,
 	}, err
 }
+
+// ConnectCause is what is told of an error of a connection attempt.
+func ConnectCause(err error) error { return connectCause(err) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -24,6 +25,9 @@ const (
 	// First and longest pause before connecting anew.
 	minReconnect = 100 * time.Millisecond
 	maxReconnect = 2 * time.Second
+	// repeatEvery is how many tries in vain go by from one warning to the next: with the
+	// longest pause about half a minute.
+	repeatEvery = 15
 )
 
 // Notify implements storage.Store: the payload is the ids of the queues.
@@ -54,8 +58,16 @@ func (s *Store) Listen(ctx context.Context, wake func(queueID int32), up func(bo
 		return fmt.Errorf("postgres: listen: %w: a transaction-mode pooler passes no notifications on, and no listen URL is set", storage.ErrNotSupported)
 	}
 	pause := minReconnect
+	failures := 0 // tries in vain since the connection was lost
+	restored := func(connected bool) {
+		if failures > 0 {
+			s.log.InfoContext(ctx, "notification connection restored", "tries", failures)
+			failures = 0
+		}
+		up(connected)
+	}
 	for ctx.Err() == nil {
-		connected, err := s.listenOnce(ctx, wake, up)
+		connected, err := s.listenOnce(ctx, wake, restored)
 		if ctx.Err() != nil {
 			break
 		}
@@ -63,7 +75,12 @@ func (s *Store) Listen(ctx context.Context, wake func(queueID int32), up func(bo
 			up(false)
 			pause = minReconnect
 		}
-		s.log.WarnContext(ctx, "notification connection lost", "error", classify("listen", err, false), "retry_in", pause)
+		failures++
+		level := slog.LevelDebug
+		if failures%repeatEvery == 1 {
+			level = slog.LevelWarn
+		}
+		s.log.Log(ctx, level, "notification connection lost", "error", classify("listen", err, false), "tries", failures, "retry_in", pause)
 		wait := time.NewTimer(time.Duration(float64(pause) * (0.5 + rand.Float64()/2))) //nolint:gosec // No secret hangs on a pause.
 		select {
 		case <-wait.C:

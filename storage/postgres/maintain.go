@@ -40,13 +40,22 @@ func (s *Store) Maintain(ctx context.Context) error {
 		return classify("maintain", err, false)
 	}
 	defer conn.Release()
-	return classify("maintain: partitions", makePartitions(ctx, conn.Conn(), partitionsAheadServe, s.log), true)
+	err = makePartitions(ctx, conn.Conn(), partitionsAheadServe, s.log, func() {
+		s.denied.Do(func() { warnDenied(ctx, s.log) })
+	})
+	return classify("maintain: partitions", err, true)
+}
+
+// warnDenied says what an operator has to do where a role may not make partitions.
+func warnDenied(ctx context.Context, log *slog.Logger) {
+	log.WarnContext(ctx, "this role may not make the partitions of the coming hours: rows go to the default partition, "+
+		"which is slower to clean; run 'queuebox-server migrate' daily with the role that owns the tables, see docs/operations.md")
 }
 
 // makePartitions makes the partitions of the coming hours that are missing. A role that
 // may not make tables is no error: the rows go to the default partition then, until
-// somebody runs migrate.
-func makePartitions(ctx context.Context, conn *pgx.Conn, ahead int32, log *slog.Logger) error {
+// somebody runs migrate. denied is told of it.
+func makePartitions(ctx context.Context, conn *pgx.Conn, ahead int32, log *slog.Logger, denied func()) error {
 	raw, err := queryFiles.ReadFile("queries/partitions.sql")
 	if err != nil {
 		return err
@@ -71,7 +80,7 @@ func makePartitions(ctx context.Context, conn *pgx.Conn, ahead int32, log *slog.
 			err := makePartition(ctx, conn, table, p.name, p.from, p.to)
 			switch code(err) {
 			case codeInsufficientPrivilege:
-				log.DebugContext(ctx, "no right to make partitions", "table", table)
+				denied()
 				return nil
 			case codeLockNotAvailable, codeDuplicateTable, codeUniqueViolation, codeCheckViolation, codeDeadlockDetected:
 				// Busy, made by another server meanwhile, or rows of that hour lie in the default

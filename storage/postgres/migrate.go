@@ -46,7 +46,8 @@ func Migrate(ctx context.Context, c Config) (from, to int64, err error) {
 		return 0, 0, classify("migrate: connect", err, false)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if err := makePartitions(ctx, conn, partitionsAheadMigrate, loggerOf(c)); err != nil {
+	log := loggerOf(c)
+	if err := makePartitions(ctx, conn, partitionsAheadMigrate, log, func() { warnDenied(ctx, log) }); err != nil {
 		return 0, 0, classify("migrate: make partitions", err, false)
 	}
 	return from, to, nil

@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,12 +60,17 @@ type Store struct {
 	log    *slog.Logger
 	caps   storage.Capabilities
 	slow   chan struct{}
+	denied sync.Once // the warning that this role may not make partitions
 }
 
 var (
 	_ storage.Store  = (*Store)(nil)
 	_ storage.Upkeep = (*Store)(nil)
 )
+
+// ErrNoSchema tells a database without tables of ours: migrate makes them. It matches
+// storage.ErrSchema.
+var ErrNoSchema = fmt.Errorf("%w: there is none in this database", storage.ErrSchema)
 
 // Open connects, checks what the contract wants of the database (version, encoding, D7,
 // D9), and returns the store.
@@ -142,7 +148,7 @@ func (s *Store) preflight(ctx context.Context, allowUnsafe bool) error {
 		}
 	}
 	if !schema {
-		return fmt.Errorf("postgres: open: %w: there is none in this database", storage.ErrSchema)
+		return fmt.Errorf("postgres: open: %w", ErrNoSchema)
 	}
 	if err := s.Ready(ctx); err != nil {
 		return err

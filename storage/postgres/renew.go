@@ -10,8 +10,38 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
-// Renew implements storage.Store, in the same three steps as Settle.
+// Renew implements storage.Store. A claim that stands in several items is renewed once,
+// as its last item says, and all of them are told so: an UPDATE touches a row once, and
+// the other items would look as if somebody held it.
 func (s *Store) Renew(ctx context.Context, p storage.RenewParams) (storage.RenewResult, error) {
+	var (
+		distinct []storage.Renewal
+		at       = make([]int, len(p.Items))
+		seen     = make(map[storage.HeldClaim]int, len(p.Items))
+	)
+	for i, it := range p.Items {
+		claim := storage.HeldClaim{Ref: it.Ref, Token: it.Token}
+		k, again := seen[claim]
+		if !again {
+			k = len(distinct)
+			seen[claim] = k
+			distinct = append(distinct, it)
+		}
+		distinct[k], at[i] = it, k
+	}
+	res, err := s.renew(ctx, storage.RenewParams{Items: distinct})
+	if err != nil || len(distinct) == len(p.Items) {
+		return res, err
+	}
+	out := storage.RenewResult{Items: make([]storage.Renewed, len(p.Items)), Now: res.Now}
+	for i, k := range at {
+		out.Items[i] = res.Items[k]
+	}
+	return out, nil
+}
+
+// renew works in the same three steps as Settle.
+func (s *Store) renew(ctx context.Context, p storage.RenewParams) (storage.RenewResult, error) {
 	out := storage.RenewResult{Items: make([]storage.Renewed, len(p.Items))}
 	all := make([]int, len(p.Items))
 	for i := range p.Items {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -208,7 +209,7 @@ func (s *Store) slowLane(ctx context.Context, items []int, f func(context.Contex
 		}
 		wg.Go(func() {
 			defer func() { <-s.slow }()
-			err := f(ctx, i)
+			err := guarded(ctx, i, f)
 			if err == nil || errors.Is(err, storage.ErrUnavailable) {
 				return
 			}
@@ -221,4 +222,14 @@ func (s *Store) slowLane(ctx context.Context, items []int, f func(context.Contex
 	}
 	wg.Wait()
 	return first
+}
+
+// guarded turns a panic into an error: on this goroutine nobody else would catch it.
+func guarded(ctx context.Context, i int, f func(context.Context, int) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("postgres: slow lane: panic: %v", p)
+		}
+	}()
+	return f(ctx, i)
 }

@@ -29,7 +29,15 @@ type target struct {
 }
 
 // errURL says no more than that, since the text of a URL can hold a password.
-var errURL = errors.New("postgres: the URL cannot be parsed (want postgres://user@host:port/database)")
+var errURL = errors.New("postgres: the URL cannot be parsed (want postgres://user:password@host:port/database, " +
+	"where special characters of a name or a password are percent-encoded: %25 is %, %40 is @, %2F is /)")
+
+// CheckURL tells whether a URL can be opened, as far as its text tells. The error holds no
+// secrets.
+func CheckURL(raw string) error {
+	_, err := parseURL(raw)
+	return err
+}
 
 // parseURL takes out what is ours (pooler) and hands the rest to pgx.
 func parseURL(raw string) (target, error) {

@@ -68,7 +68,13 @@ func (c *session) explainLive(ctx context.Context, ref storage.Ref, token storag
 		e.outcome, e.action = storage.Outcome(outcome.Int16), storage.Action(action.Int16)
 		return e, nil
 	case state == storage.StatePending:
-		return lost(storage.LostNotClaimed), nil
+		// Another claim that was settled since has superseded this one.
+		var one int
+		err := c.one(ctx, qExplainOthers, args(ref.QueueID, ref.Position, token[:]), &one)
+		if errors.Is(err, sql.ErrNoRows) {
+			return lost(storage.LostNotClaimed), nil
+		}
+		return lost(storage.LostSuperseded), err
 	case mine:
 		return lost(storage.LostLeaseExpired), nil
 	default:

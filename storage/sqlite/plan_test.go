@@ -33,6 +33,7 @@ var plans = map[query]string{
 	qSettleRelease:  "SEARCH message USING INTEGER PRIMARY KEY",
 	qSettleDead:     "SEARCH message USING INTEGER PRIMARY KEY",
 	qExplainHistory: "SEARCH settlement USING PRIMARY KEY",
+	qExplainOthers:  "SEARCH settlement USING PRIMARY KEY",
 	qIdempotencyGet: "SEARCH idempotency_key USING PRIMARY KEY",
 	qListDead:       "dead_queue (queue_id=? AND rowid>? AND rowid<?)",
 	qSweepPage:      "SEARCH message USING INTEGER PRIMARY KEY (rowid>?)",

@@ -62,6 +62,7 @@ const (
 	qExplainLive     query = "explain_live"
 	qExplainFinished query = "explain_finished"
 	qExplainHistory  query = "explain_history"
+	qExplainOthers   query = "explain_others"
 
 	qSweepPage     query = "sweep_page"
 	qSweepFind     query = "sweep_find"

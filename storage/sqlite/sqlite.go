@@ -248,8 +248,8 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 // and it still lies at its path. SQLite itself goes on in a file that was deleted or
 // replaced, and nobody would ever find what is written there.
 func (s *Store) Ready(ctx context.Context) error {
-	if file, err := os.Stat(s.cfg.Path); err != nil || !os.SameFile(file, s.file) {
-		return fmt.Errorf("ready: %w: the database file was moved, deleted or replaced", storage.ErrUnavailable)
+	if err := s.atItsPath(); err != nil {
+		return fmt.Errorf("ready: %w", err)
 	}
 	return s.read(ctx, "ready", func(c *session) error {
 		var have int64
@@ -258,6 +258,16 @@ func (s *Store) Ready(ctx context.Context) error {
 		}
 		return checkSchema(have, s.schema)
 	})
+}
+
+// atItsPath tells whether the open file still lies at its path. SQLite itself does not
+// look, and goes on writing where no other process will ever read.
+func (s *Store) atItsPath() error {
+	if file, err := os.Stat(s.cfg.Path); err != nil || !os.SameFile(file, s.file) {
+		return fmt.Errorf("%w: the database file was moved, deleted or replaced; stop the server, bring the file back and start again",
+			storage.ErrUnavailable)
+	}
+	return nil
 }
 
 // Notify implements storage.Store. Servers on one file find each other's messages by

@@ -41,6 +41,10 @@ func (s *Store) write(ctx context.Context, noun string, fn func(quiet context.Co
 		if err == nil {
 			err = ctx.Err()
 		}
+		// What would be committed to a file that nobody opens any more is not stored (E10).
+		if err == nil && v == commit {
+			err = s.atItsPath()
+		}
 		if err != nil || v == rollback {
 			c.rollback(quiet)
 			return classify(err)

@@ -121,6 +121,18 @@ func situations() []situation {
 			},
 		},
 		{
+			name: "an_old_token_after_a_reclaim_that_was_retried", clocks: settable, status: storage.ItemLost, causes: superseded,
+			make: func(t *testing.T, e *env) (storage.Ref, storage.Token, *storage.Claimed) {
+				t.Helper()
+				e.one(t)
+				old := e.claimOneAs(t, "A", 10*time.Second)
+				e.advance(t, 10*time.Second)
+				c := e.claimOneAs(t, "B", time.Hour)
+				require.Equal(t, storage.ItemApplied, e.settle(t, settlement(c, storage.ActionRetry))[0].Status)
+				return old.Message.Ref, old.Token, nil
+			},
+		},
+		{
 			name: "an_old_token_after_a_reclaim_by_the_same_worker", clocks: settable, status: storage.ItemLost, causes: superseded,
 			make: func(t *testing.T, e *env) (storage.Ref, storage.Token, *storage.Claimed) {
 				t.Helper()

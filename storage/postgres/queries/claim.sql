@@ -7,7 +7,7 @@
 -- Leans on message_ready and message_delayed.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 due AS MATERIALIZED (
-    SELECT m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes,
+    SELECT m.ctid AS tid, m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes,
         NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
         AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp()) AS fit
     FROM queuebox.message m
@@ -18,7 +18,7 @@ due AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 picked AS MATERIALIZED (
-    SELECT r.position, r.priority, r.ready_time, r.payload_bytes, r.wire_bytes
+    SELECT r.tid, r.position, r.priority, r.ready_time, r.payload_bytes, r.wire_bytes
     FROM (
         SELECT * FROM unnest($10::integer[], $11::integer[], $12::timestamptz[], $13::boolean[])
             WITH ORDINALITY AS u (highest, lowest, ready_from, hinted, ord)
@@ -26,7 +26,7 @@ picked AS MATERIALIZED (
     ) seg
     CROSS JOIN LATERAL (
         SELECT * FROM (
-            SELECT m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes
+            SELECT m.ctid AS tid, m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes
             FROM queuebox.message m
             WHERE NOT seg.hinted
               AND m.queue_id = $1 AND m.place = 0 AND m.ready_time <= statement_timestamp()
@@ -41,7 +41,7 @@ picked AS MATERIALIZED (
         ) whole
         UNION ALL
         SELECT * FROM (
-            SELECT m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes
+            SELECT m.ctid AS tid, m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes
             FROM queuebox.message m
             WHERE seg.hinted
               AND m.queue_id = $1 AND m.place = 0 AND m.ready_time <= statement_timestamp()
@@ -63,20 +63,23 @@ line AS (
         sum(c.wire_bytes) OVER w AS wire_sum,
         sum(c.payload_bytes) OVER w AS payload_sum
     FROM (
-        SELECT p.position, p.priority, p.ready_time, p.payload_bytes, p.wire_bytes, true AS fit, false AS due FROM picked p
+        SELECT p.tid, p.position, p.priority, p.ready_time, p.payload_bytes, p.wire_bytes, true AS fit, false AS due FROM picked p
         UNION ALL
-        SELECT d.position, d.priority, d.ready_time, d.payload_bytes, d.wire_bytes, d.fit, true FROM due d
+        SELECT d.tid, d.position, d.priority, d.ready_time, d.payload_bytes, d.wire_bytes, d.fit, true FROM due d
     ) c
     WINDOW w AS (ORDER BY c.fit DESC, c.priority DESC, c.ready_time, c.position ROWS UNBOUNDED PRECEDING)
 ),
 measured AS MATERIALIZED (
-    SELECT l.position, l.rank, l.due,
+    SELECT l.tid, l.rank, l.due,
         l.fit AND l.rank <= $2
         AND (l.rank = 1 OR (($3::bigint = 0 OR l.wire_sum <= $3) AND ($4::bigint = 0 OR l.payload_sum <= $4))) AS take
     FROM line l
 ),
+-- The writes find their rows by ctid, which cannot change while this statement holds the
+-- locks. By queue_id and position a plan that was made while the table was empty starts from
+-- the whole queue and runs over all that was picked for each of its rows.
 taken AS (
-    SELECT s.position, s.rank, ($5::integer[])[s.rank] AS call FROM measured s WHERE s.take
+    SELECT s.tid, s.rank, ($5::integer[])[s.rank] AS call FROM measured s WHERE s.take
 ),
 -- Behind hints a row with its old ready time would be hidden, so there it becomes ready
 -- now; the order among those moved together is kept by the microsecond. The rows are
@@ -88,7 +91,7 @@ promoted AS (
         ready_time = CASE WHEN $9::boolean THEN greatest(m.ready_time,
             statement_timestamp() - ($2 + 200 - s.rank) * interval '1 microsecond') ELSE m.ready_time END
     FROM measured s
-    WHERE m.queue_id = $1 AND m.position = s.position AND s.due AND NOT s.take
+    WHERE m.ctid = s.tid AND s.due AND NOT s.take
 ),
 leased AS (
     UPDATE queuebox.message m
@@ -101,7 +104,7 @@ leased AS (
         worker_id = ($7::text[])[t.call],
         attempt = m.attempt + 1
     FROM taken t
-    WHERE m.queue_id = $1 AND m.position = t.position
+    WHERE m.ctid = t.tid
     RETURNING t.call, t.rank, m.*
 ),
 -- The insert is the guard against two running calls of one claim id (C14).
