@@ -61,6 +61,9 @@ type Store struct {
 	caps   storage.Capabilities
 	slow   chan struct{}
 	denied sync.Once // the warning that this role may not make partitions
+
+	retainLock sync.Mutex // over retainKeys
+	retainKeys keyPass
 }
 
 var (

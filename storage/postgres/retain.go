@@ -138,7 +138,7 @@ func (r *retention) drop(ctx context.Context, h hour) error {
 		[]step{
 			// All who complete wait while the drop waits for its lock, so it must not wait long.
 			{sql: "SELECT set_config('lock_timeout', '50ms', true)"},
-			{sql: retainLock, scan: one(func(rows pgx.Rows) error { return rows.Scan(&had) })},
+			{sql: onlyOne, scan: one(func(rows pgx.Rows) error { return rows.Scan(&had) })},
 		},
 		func() ([]step, bool) { return []step{{sql: "DROP TABLE " + table}}, had },
 	)
@@ -158,10 +158,22 @@ func (r *retention) drop(ctx context.Context, h hour) error {
 	return nil
 }
 
+// keyPass is how far the freeing of an hour's keys has come. One call of Retain is bounded
+// and an hour is not, so the next call goes on where this one ended.
+type keyPass struct {
+	hour  string
+	after storage.Ref
+	held  bool // somebody holds a key that was passed over
+}
+
 // keys frees the keys of an hour. free says that none is left.
 func (r *retention) keys(ctx context.Context, h hour) (free bool, err error) {
-	after := storage.Ref{}
-	free = true
+	r.store.retainLock.Lock()
+	defer r.store.retainLock.Unlock()
+	pass := &r.store.retainKeys
+	if pass.hour != h.name {
+		*pass = keyPass{hour: h.name}
+	}
 	for {
 		if r.statements >= retainStatements {
 			r.out.More = true
@@ -175,7 +187,7 @@ func (r *retention) keys(ctx context.Context, h hour) (free bool, err error) {
 			position *int64
 		)
 		err := r.store.write(ctx, "retain: keys", step{
-			sql: r.store.sql.retainKeys, args: []any{int64(retainKeyRows), h.from, h.until, after.QueueID, after.Position},
+			sql: r.store.sql.retainKeys, args: []any{int64(retainKeyRows), h.from, h.until, pass.after.QueueID, pass.after.Position},
 			scan: one(func(rows pgx.Rows) error { return rows.Scan(&had, &held, &queueID, &position) }),
 		})
 		if err != nil {
@@ -185,13 +197,15 @@ func (r *retention) keys(ctx context.Context, h hour) (free bool, err error) {
 			r.beaten = true
 			return false, nil
 		}
-		free = free && held == 0
+		pass.held = pass.held || held > 0
 		if queueID == nil {
+			free = !pass.held
+			*pass = keyPass{}
 			return free, nil
 		}
-		after = storage.Ref{QueueID: *queueID, Position: *position}
+		pass.after = storage.Ref{QueueID: *queueID, Position: *position}
 	}
 }
 
-// retainLock is the lock of all statements of Retain, by itself.
-const retainLock = "SELECT pg_try_advisory_xact_lock(7420742074207423)"
+// onlyOne tries for the lock of all statements of Retain, by itself.
+const onlyOne = "SELECT pg_try_advisory_xact_lock(7420742074207423)"

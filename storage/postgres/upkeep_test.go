@@ -211,6 +211,23 @@ func TestD6OldHoursAreDropped(t *testing.T) {
 	require.Equal(t, storage.EnqueueInserted, again.Items[0].Status)
 }
 
+// D6: an hour with more rows than one call may look at is dropped by the calls that follow.
+func TestD6AnHourLargerThanOneCall(t *testing.T) {
+	d := newDatabase(t, false)
+	q := queue(t, d.store, "large")
+	_, err := d.store.Enqueue(t.Context(), keyedMessage(q.ID, "k"))
+	require.NoError(t, err)
+	settle(t, d.store, completions(claim(t, d.store, q.ID, 1, time.Minute))...)
+	partition := d.age(t)
+	d.exec(t, fmt.Sprintf(`INSERT INTO queuebox.completed (queue_id, position, finish_time, create_time, ready_time, token, priority,
+		attempt, max_attempts, payload_bytes, content_type, payload)
+		SELECT queue_id, g - 100000, finish_time, create_time, ready_time, gen_random_uuid(), 0, 1, 1, 0, '', ''
+		FROM queuebox.%s, generate_series(1, 45000) g`, partition))
+	r := retainAll(t, d.store)
+	require.Equal(t, 2, r.PartitionsDropped, "completed messages and their history")
+	require.Empty(t, d.lines(t, "SELECT key FROM queuebox.idempotency_key"), "the key of the last row too")
+}
+
 // D6: a role that may not drop tables deletes the rows, keys and all; a key that names
 // another message by now stays.
 func TestD6RetentionWithoutTheRightToDrop(t *testing.T) {
