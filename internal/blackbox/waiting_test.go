@@ -264,7 +264,7 @@ func TestW4AThousandWaiters(t *testing.T) {
 				if db.Engine == EnginePostgres {
 					t.Run("statements", func(t *testing.T) {
 						count := CountStatements(t, db)
-						const window = 4 * time.Second
+						const window = 8 * time.Second
 						start := time.Now()
 						total, each := count.During(t, func() { time.Sleep(window) })
 						rate := float64(total) / time.Since(start).Seconds()

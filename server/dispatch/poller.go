@@ -66,10 +66,10 @@ func (q *queue) next(now time.Time) (Cause, time.Duration) {
 	return cause, at.Sub(now)
 }
 
-// pollPause is the present pause with up to a twentieth taken off, so that the polls
+// pollPause is the present pause with up to a fiftieth taken off, so that the polls
 // of many queues and servers drift apart.
 func (q *queue) pollPause() time.Duration {
-	return q.poll - time.Duration(float64(q.poll)*q.d.cfg.Jitter()/20)
+	return q.poll - time.Duration(float64(q.poll)*q.d.cfg.Jitter()/50)
 }
 
 // lookSafely looks, and where that panics answers everybody: a waiter that nobody
