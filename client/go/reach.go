@@ -30,7 +30,7 @@ func (c *Client) watch() {
 			pause := unreachableEvery - now().Sub(last)
 			if last.IsZero() || pause <= 0 {
 				if cause := c.unreachable(); cause != "" {
-					c.logger.WarnContext(c.life, "cannot reach "+c.conn.Target()+": "+cause+", trying again", "target", c.conn.Target())
+					c.logger.WarnContext(c.life, "cannot reach the server, trying again", "target", c.conn.Target(), "cause", cause)
 					told, last = true, now()
 				}
 				pause = unreachableEvery
@@ -38,7 +38,7 @@ func (c *Client) watch() {
 			next, done = context.WithTimeout(c.life, pause)
 		case connectivity.Ready:
 			if told {
-				c.logger.InfoContext(c.life, "reached "+c.conn.Target()+" again", "target", c.conn.Target())
+				c.logger.InfoContext(c.life, "reached the server again", "target", c.conn.Target())
 				told = false
 			}
 		case connectivity.Shutdown:

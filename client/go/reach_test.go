@@ -32,7 +32,7 @@ func TestAServerThatIsNotThereIsToldOfAndNotTooOften(t *testing.T) {
 	var log logText
 	inBubble(t, func(t *testing.T, f *fake, c *Client) {
 		f.refuse.Store(true)
-		const warning = `level=WARN msg="cannot reach passthrough:///fake: `
+		const warning = `level=WARN msg="cannot reach the server, trying again" target=passthrough:///fake `
 		enqueued := make(chan error, 1)
 		go func() {
 			_, err := c.Enqueue(t.Context(), "q", NewMessage{})
@@ -46,7 +46,7 @@ func TestAServerThatIsNotThereIsToldOfAndNotTooOften(t *testing.T) {
 		f.refuse.Store(false)
 		require.NoError(t, <-enqueued, "the call waited")
 		time.Sleep(time.Second)
-		require.Equal(t, 1, log.count("level=INFO msg=\"reached passthrough:///fake again\""))
+		require.Equal(t, 1, log.count(`level=INFO msg="reached the server again" target=passthrough:///fake`))
 
 		f.refuse.Store(true)
 		f.cut()

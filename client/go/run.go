@@ -282,8 +282,7 @@ func (r *run) tell(h *Handle, result error, settled Settled, err error) {
 			attributes = append(attributes, "available_time", settled.AvailableTime)
 		}
 	}
-	var reject *rejectError
-	if errors.As(result, &reject) {
+	if reject, ok := errors.AsType[*rejectError](result); ok {
 		attributes = append(attributes, "reason_code", reject.code)
 	}
 	r.logger.Warn("handler failed", attributes...)

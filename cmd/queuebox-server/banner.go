@@ -38,7 +38,10 @@ func (b *banner) write(w io.Writer, logger *slog.Logger, format string) error {
 	}
 	metrics := "off"
 	if b.metrics != "" {
-		metrics = fmt.Sprintf("http://%s/metrics, /livez, /readyz", b.metrics)
+		metrics = fmt.Sprintf("http://%s/metrics, /livez, /readyz", reachable(b.metrics))
+		if reachable(b.metrics) != b.metrics {
+			metrics += "  (listens on " + b.metrics + ")"
+		}
 	}
 	lines := [][2]string{
 		{"storage", b.storage},
@@ -51,7 +54,7 @@ func (b *banner) write(w io.Writer, logger *slog.Logger, format string) error {
 		lines = append(lines, [2]string{"settings", settings})
 	}
 	lines = append(lines, [2]string{"try", fmt.Sprintf(
-		`grpcurl -plaintext -d '{"queue":"hello","payload":"aGVsbG8="}' %s queuebox.v1.ProducerService/Enqueue`, b.grpc)})
+		`grpcurl -plaintext -d '{"queue":"hello","payload":"aGVsbG8="}' %s queuebox.v1.ProducerService/Enqueue`, reachable(b.grpc))})
 
 	var text strings.Builder
 	fmt.Fprintf(&text, "QueueBox %s\n", b.version)
@@ -60,6 +63,14 @@ func (b *banner) write(w io.Writer, logger *slog.Logger, format string) error {
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
+}
+
+// reachable is an address that can be pasted: a wildcard is no place to dial to.
+func reachable(listen string) string {
+	if address, err := dialAddress(listen); err == nil {
+		return address
+	}
+	return listen
 }
 
 func (b *banner) database() string {

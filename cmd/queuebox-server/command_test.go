@@ -104,10 +104,10 @@ func TestStorageErrorsSayWhatToDoAndNoSecret(t *testing.T) {
 		{postgres, fmt.Errorf("fsync is off: %w", storage.ErrUnsafeDurability), "pass --allow-unsafe-durability"},
 		{postgres, fmt.Errorf("version 1, want 2: %w", storage.ErrSchema), "run: queuebox-server migrate"},
 		{"sqlite://other.db", fmt.Errorf("no tables of ours: %w", storage.ErrSchema), "give another file"},
-		{"sqlite:///nowhere/q.db", errors.New("unable to open database file"), "check that the directory exists"},
+		{"sqlite:///nowhere/q.db", errors.New("unable to open database file"), "check that the directory /nowhere exists"},
 	}
 	for _, tt := range tests {
-		err := explainStorage(tt.url, serveSchemaHint(tt.url), tt.err)
+		err := explainStorage(tt.url, serveSchemaHint(tt.url, tt.err), tt.err)
 		require.ErrorIs(t, err, tt.err)
 		require.ErrorContains(t, err, tt.want)
 		require.NotContains(t, err.Error(), "hunter2")

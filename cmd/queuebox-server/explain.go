@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -24,8 +27,8 @@ func explainStorage(url, schemaHint string, err error) error {
 		hint = schemaHint
 	case errors.Is(err, storage.ErrUnsafeDurability):
 		hint = "change that setting, or pass --allow-unsafe-durability if acknowledged messages may be lost"
-	case strings.HasPrefix(url, "sqlite:"):
-		hint = "check that the directory exists and that this user may write to it"
+	case backends.File(url) != "":
+		hint = fmt.Sprintf("check that the directory %s exists and that this user may write to it", filepath.Dir(absolute(backends.File(url))))
 	case errors.Is(err, storage.ErrUnavailable):
 		hint = "check that the database runs and that --storage names it"
 	}
@@ -35,6 +38,43 @@ func explainStorage(url, schemaHint string, err error) error {
 		text += "; " + hint
 	}
 	return &explained{text: fmt.Sprintf("storage %s: %s", shown, text), err: err}
+}
+
+// checkStorage refuses URLs that their text alone shows to be wrong. listenURL may be empty.
+func checkStorage(url, listenURL string) error {
+	if err := backends.Check(url); err != nil {
+		return explainStorage(url, "", err)
+	}
+	if listenURL == "" {
+		return nil
+	}
+	if err := backends.Check(listenURL); err != nil {
+		return fmt.Errorf("listen-url %s: %w", config.MaskURL(listenURL), err)
+	}
+	return nil
+}
+
+// shownStorage is how the start block names the storage. It is asked before the storage is
+// opened: a file that is made now is one that an operator may not have meant.
+func shownStorage(url string) string {
+	shown := config.MaskURL(url)
+	file := backends.File(url)
+	if file == "" {
+		return shown
+	}
+	state := ""
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		state = ", new"
+	}
+	return fmt.Sprintf("%s  (%s%s)", shown, absolute(file), state)
+}
+
+// absolute makes a path absolute where the system tells how.
+func absolute(path string) string {
+	if full, err := filepath.Abs(path); err == nil {
+		return full
+	}
+	return path
 }
 
 // explained says the same as its cause in the words of the operator.

@@ -47,9 +47,9 @@ func (c *healthcheckCmd) Run(a *app) error {
 // dialAddress turns the address that a server listens on into one that reaches it from
 // the same machine: a wildcard is no place to dial to.
 func dialAddress(listen string) (string, error) {
-	host, port, err := net.SplitHostPort(listen)
+	host, port, err := config.SplitAddress(listen)
 	if err != nil {
-		return "", fmt.Errorf("want HOST:PORT such as 127.0.0.1:7420, got %q", listen)
+		return "", err
 	}
 	switch host {
 	case "", "0.0.0.0":

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -41,23 +42,36 @@ func main() {
 }
 
 func run(args, environ []string, stdout, stderr io.Writer) int {
-	var c commands
+	var (
+		c        commands
+		helped   bool
+		helpCode int
+	)
 	a := &app{loader: config.NewLoader(environ), stdout: stdout, stderr: stderr}
 	parser, err := kong.New(&c,
 		kong.Name("queuebox-server"),
-		kong.Description("A message queue with fenced claims on the database that you already run."),
+		kong.Description("A message queue with fenced claims on the database that you already run.\n\n"+
+			"Options of serve: queuebox-server serve --help"),
 		kong.Writers(stdout, stderr),
 		kong.Resolvers(a.loader),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.ValueFormatter(a.formatHelp),
 		kong.Bind(a),
+		// Help ends the parser; that it ends the process is not for a library to say.
+		kong.Exit(func(code int) { helped, helpCode = true, code }),
 	)
 	if err != nil {
 		return complain(stderr, fmt.Errorf("command line: %w", err), exitFailure)
 	}
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
+	}
 	ctx, err := parser.Parse(args)
+	if helped {
+		return helpCode
+	}
 	if err != nil {
-		return complain(stderr, fmt.Errorf("%w (see queuebox-server --help)", err), exitUsage)
+		return complain(stderr, fmt.Errorf("%s (see queuebox-server %s)", plainly(err), helpFor(args)), exitUsage)
 	}
 	if err := ctx.Run(); err != nil {
 		code := exitFailure
@@ -67,6 +81,28 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		return complain(stderr, err, code)
 	}
 	return 0
+}
+
+// plainly is the text of a parser's error in the words of an operator.
+func plainly(err error) string {
+	text := err.Error()
+	flag, rest, _ := strings.Cut(text, ": ")
+	if strings.HasPrefix(rest, "missing value") || strings.HasSuffix(rest, "(<EOL>)") {
+		return flag + " needs a value"
+	}
+	return text
+}
+
+// helpFor names the help that lists the options of the command that was meant.
+func helpFor(args []string) string {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return "serve --help"
+	}
+	switch args[0] {
+	case "serve", "migrate", "healthcheck", "version":
+		return args[0] + " --help"
+	}
+	return "--help"
 }
 
 // usageError is about what the user asked for, not about what happened.

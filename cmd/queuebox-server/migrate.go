@@ -18,6 +18,9 @@ func (c *migrateCmd) Run(a *app) error {
 	if err := a.loader.Finish(&c.StorageOptions, nil); err != nil {
 		return usageError{err}
 	}
+	if err := checkStorage(c.Storage, ""); err != nil {
+		return usageError{err}
+	}
 	logger := newLogger(a.stderr, c.LogOptions)
 	ctx, stop := untilSignal(logger)
 	defer stop()

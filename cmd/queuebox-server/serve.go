@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,7 +27,10 @@ func (c *serveCmd) Run(a *app) error {
 	if err := a.loader.Finish(&c.StorageOptions, &c.ConnectionOptions); err != nil {
 		return usageError{err}
 	}
-	if err := c.Check(); err != nil {
+	if err := a.loader.Check(&c.Options); err != nil {
+		return usageError{err}
+	}
+	if err := checkStorage(c.Storage, c.ListenURL); err != nil {
 		return usageError{err}
 	}
 	logger := newLogger(a.stderr, c.LogOptions)
@@ -50,6 +52,7 @@ func (c *serveCmd) Run(a *app) error {
 		defer func() { _ = metrics.Close() }()
 	}
 
+	place := shownStorage(c.Storage)
 	store, err := backends.Open(ctx, c.Storage, backends.Options{
 		AllowUnsafeDurability: c.AllowUnsafeDurability,
 		Migrate:               c.AutoMigrate,
@@ -58,7 +61,7 @@ func (c *serveCmd) Run(a *app) error {
 		Logger:                logger,
 	})
 	if err != nil {
-		return explainStorage(c.Storage, serveSchemaHint(c.Storage), err)
+		return explainStorage(c.Storage, serveSchemaHint(c.Storage, err), err)
 	}
 	defer closeStore(store, logger)
 
@@ -66,7 +69,7 @@ func (c *serveCmd) Run(a *app) error {
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
-	if err := c.banner(a, store, lis, metrics).write(a.stdout, logger, c.LogFormat); err != nil {
+	if err := c.banner(a, place, store, lis, metrics).write(a.stdout, logger, c.LogFormat); err != nil {
 		return fmt.Errorf("standard output: %w", err)
 	}
 	c.warn(logger)
@@ -92,8 +95,11 @@ func closeStore(store storage.Store, logger *slog.Logger) {
 
 // serveSchemaHint tells the way out of a schema that this build does not work with.
 // SQLite migrates itself, so that there only the file or the build can be the wrong one.
-func serveSchemaHint(url string) string {
-	if strings.HasPrefix(url, "sqlite:") {
+func serveSchemaHint(url string, err error) string {
+	if errors.Is(err, backends.ErrNoSchema) {
+		return "run: queuebox-server migrate (or start with --auto-migrate)"
+	}
+	if backends.File(url) != "" {
 		return "give another file, or start the build that wrote this one"
 	}
 	return "run: queuebox-server migrate (or start with --auto-migrate); if the database has the larger version, start the newer build instead"
@@ -181,10 +187,10 @@ func (c *serveCmd) queueDefaults() storage.QueueSettings {
 	}
 }
 
-func (c *serveCmd) banner(a *app, store storage.Store, lis, metrics net.Listener) *banner {
+func (c *serveCmd) banner(a *app, place string, store storage.Store, lis, metrics net.Listener) *banner {
 	b := &banner{
 		version:      versionText(),
-		storage:      config.MaskURL(c.Storage),
+		storage:      place,
 		capabilities: store.Capabilities(),
 		grpc:         lis.Addr().String(),
 		insecure:     c.Insecure,

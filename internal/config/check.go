@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -14,6 +15,48 @@ const (
 	maxLease              = 7 * 24 * time.Hour
 	minCompletedRetention = 10 * time.Minute
 )
+
+// RangeError tells an option whose value is out of its range.
+type RangeError struct {
+	Name string
+	// Want is the range. It may name other options.
+	Want string
+}
+
+func (e *RangeError) Error() string { return e.Name + ": want " + e.Want }
+
+// Check is Options.Check, with an error that tells a value out of range, where it was set,
+// and the values of the options that it is compared with.
+func (l *Loader) Check(o *Options) error {
+	err := o.Check()
+	wrong, ok := errors.AsType[*RangeError](err)
+	if !ok {
+		return err
+	}
+	values := o.values()
+	said := func(name string) string { return fmt.Sprintf("%s (%s)", values[name], l.where(name)) }
+	var compared strings.Builder
+	for word := range strings.FieldsSeq(wrong.Want) {
+		if l.Known(word) {
+			fmt.Fprintf(&compared, "; %s is %s", word, said(word))
+		}
+	}
+	return fmt.Errorf("%w, got %s%s", err, said(wrong.Name), compared.String())
+}
+
+// where names the place at which an option was set.
+func (l *Loader) where(name string) string {
+	switch l.origin[name] {
+	case FromFlag:
+		return "flag --" + name
+	case FromEnv:
+		return EnvName(name)
+	case FromFile:
+		return "key in the configuration file"
+	case FromDefault:
+	}
+	return "default"
+}
 
 // Check reports the first option whose value cannot be served.
 func (o *Options) Check() error {
@@ -49,7 +92,7 @@ func (o *Options) Check() error {
 		{"queue-dead-retention", o.QueueDeadRetention >= 0, "0 or more"},
 	} {
 		if !c.ok {
-			return fmt.Errorf("%s: want %s", c.name, c.want)
+			return &RangeError{Name: c.name, Want: c.want}
 		}
 	}
 	return nil
@@ -90,12 +133,24 @@ func (o *ListenOptions) MetricsExposed() bool {
 	return err == nil && !loopback
 }
 
+// SplitAddress splits an address and refuses a port that no machine has.
+func SplitAddress(address string) (host, port string, err error) {
+	host, port, err = net.SplitHostPort(address)
+	if err != nil {
+		return "", "", fmt.Errorf("want HOST:PORT such as 127.0.0.1:7420, got %q", address)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", "", fmt.Errorf("want a port of 0 to 65535, got %q", address)
+	}
+	return host, port, nil
+}
+
 // isLoopback judges a host by its text and asks no resolver: what a name means can
 // change after the start. "localhost" is loopback by RFC 6761.
 func isLoopback(address string) (bool, error) {
-	host, _, err := net.SplitHostPort(address)
+	host, _, err := SplitAddress(address)
 	if err != nil {
-		return false, fmt.Errorf("want HOST:PORT such as 127.0.0.1:7420, got %q", address)
+		return false, err
 	}
 	if strings.EqualFold(host, "localhost") {
 		return true, nil

@@ -25,7 +25,7 @@ func load(t *testing.T, args, environ []string) (*config.Options, *config.Loader
 	if err := loader.Finish(&options.StorageOptions, &options.ConnectionOptions); err != nil {
 		return nil, nil, err
 	}
-	return &options, loader, options.Check()
+	return &options, loader, loader.Check(&options)
 }
 
 func write(t *testing.T, content string) string {
@@ -153,10 +153,12 @@ func TestUnknownNamesAndBadValues(t *testing.T) {
 		{name: "value of a key", file: "max-wait: soon", want: `^max-wait in the configuration file: .*soon`},
 		{name: "value out of a set", environ: []string{"QUEUEBOX_LOG_LEVEL=loud"}, want: `QUEUEBOX_LOG_LEVEL: must be one of debug,info,warn,error, got "loud"`},
 		{name: "size", args: []string{"--max-payload-bytes=1MB"}, want: `want a size such as 65536, 64KiB or 1MiB, got "1MB"`},
-		{name: "size out of range", args: []string{"--max-payload-bytes=33MiB"}, want: `max-payload-bytes: want 1 to 32MiB`},
-		{name: "wait out of range", args: []string{"--max-wait=21s"}, want: `max-wait: want more than 0 and at most 20s`},
+		{name: "size out of range", args: []string{"--max-payload-bytes=33MiB"}, want: `max-payload-bytes: want 1 to 32MiB, got 33MiB \(flag --max-payload-bytes\)$`},
+		{name: "wait out of range", args: []string{"--max-wait=21s"}, want: `max-wait: want more than 0 and at most 20s, got 21s \(flag --max-wait\)$`},
+		{name: "wait out of range by a variable", environ: []string{"QUEUEBOX_MAX_WAIT=21s"}, want: `got 21s \(QUEUEBOX_MAX_WAIT\)$`},
+		{name: "wait out of range by a key", file: "max-wait: 21s", want: `got 21s \(key in the configuration file\)$`},
 		{name: "poll too often", args: []string{"--poll-interval=1ms"}, want: `poll-interval: want`},
-		{name: "lease out of range", args: []string{"--queue-lease=13h"}, want: `queue-lease: want queue-min-lease to queue-max-lease`},
+		{name: "lease out of range", args: []string{"--queue-lease=13h"}, want: `queue-lease: want queue-min-lease to queue-max-lease, got 13h0m0s \(flag --queue-lease\); queue-min-lease is 1s \(default\); queue-max-lease is 12h0m0s \(default\)$`},
 		{name: "jitter out of range", args: []string{"--queue-retry-jitter=1.5"}, want: `queue-retry-jitter: want 0 to 1`},
 		{name: "retention below the floor", args: []string{"--queue-completed-retention=9m"}, want: `queue-completed-retention: want 10m or more`},
 		{name: "empty storage", args: []string{"--storage="}, want: `storage: is empty`},
@@ -242,6 +244,8 @@ func TestLoopbackRule(t *testing.T) {
 		{args: []string{"--listen=0.0.0.0:7420", "--insecure"}},
 		{args: []string{"--listen=7420"}, want: `want HOST:PORT such as 127.0.0.1:7420, got "7420"`},
 		{args: []string{"--metrics-listen=7421"}, want: "metrics-listen: want HOST:PORT"},
+		{args: []string{"--listen=127.0.0.1:99999"}, want: `listen: want a port of 0 to 65535, got "127.0.0.1:99999"`},
+		{args: []string{"--metrics-listen=127.0.0.1:http"}, want: "metrics-listen: want a port of 0 to 65535"},
 		{args: []string{"--metrics-listen=0.0.0.0:7421"}},
 	}
 	for _, tt := range tests {

@@ -67,13 +67,13 @@ type AddressOption struct {
 type ServerOptions struct {
 	MaxConnectionAge time.Duration `default:"30m" placeholder:"DURATION" group:"Network" help:"Close a connection gracefully after about this time, so that clients spread over replicas again. 0 never does."`
 	DrainTimeout     time.Duration `default:"20s" placeholder:"DURATION" group:"Server" help:"How long a stop waits for running calls. A second signal ends the wait."`
-	MaxWait          time.Duration `default:"20s" placeholder:"DURATION" group:"Server" help:"Longest time that a Claim may wait for messages; a longer wish is cut to it."`
-	PollInterval     time.Duration `default:"1s" placeholder:"DURATION" group:"Server" help:"Longest time between two looks into a queue that somebody waits for, where no notification comes."`
+	MaxWait          time.Duration `default:"20s" placeholder:"DURATION" group:"Server" help:"Longest time that a Claim may wait for messages, at most 20s; a longer wish is cut to it."`
+	PollInterval     time.Duration `default:"1s" placeholder:"DURATION" group:"Server" help:"Longest time between two looks into a queue that somebody waits for, where no notification comes, 10ms to 1s."`
 	MaxWaiters       int           `default:"10000" placeholder:"N" group:"Server" help:"Most Claim calls that wait at the same time."`
 	MaxPayloadBytes  Bytes         `default:"1MiB" placeholder:"SIZE" group:"Server" help:"Largest payload of one message, at most 32MiB."`
 	CreateQueues     bool          `default:"true" negatable:"" group:"Queues" help:"Create a queue at its first Enqueue. Without it a queue is made by CreateQueue alone."`
 	MaxQueues        int           `default:"10000" placeholder:"N" group:"Queues" help:"Most queues that may exist. 0 sets no limit."`
-	QueueLabels      int           `default:"100" placeholder:"N" group:"Queues" help:"Number of queues that get a metric label of their own; the others share the label 'other'."`
+	QueueLabels      int           `default:"100" placeholder:"N" group:"Queues" help:"Number of queues that get a metric label of their own; the others share the label '(other)'."`
 }
 
 // QueueOptions are the settings of a queue that is made without its own.
@@ -86,8 +86,8 @@ type QueueOptions struct {
 	QueueRetryMax           time.Duration `default:"1h" placeholder:"DURATION" group:"Defaults of new queues" help:"Longest delay of a retry."`
 	QueueRetryMultiplier    float64       `default:"2" placeholder:"FACTOR" group:"Defaults of new queues" help:"Factor from one retry delay to the next, at least 1."`
 	QueueRetryJitter        float64       `default:"0.2" placeholder:"FRACTION" group:"Defaults of new queues" help:"Part of a retry delay that is drawn at random, 0 to 1."`
-	QueueCompletedRetention time.Duration `default:"1h" placeholder:"DURATION" group:"Defaults of new queues" help:"How long a completed message is kept, at least 10m."`
-	QueueDeadRetention      time.Duration `default:"0s" placeholder:"DURATION" group:"Defaults of new queues" help:"How long a dead message is kept. 0 keeps it for ever."`
+	QueueCompletedRetention time.Duration `default:"1h" placeholder:"DURATION" group:"Defaults of new queues" help:"How long a completed message is kept, at least 10m. After it the message is hidden and its idempotency key is free; docs/operations.md says when the row is deleted."`
+	QueueDeadRetention      time.Duration `default:"0s" placeholder:"DURATION" group:"Defaults of new queues" help:"How long a dead message is kept, in the sense of --queue-completed-retention. 0 keeps it for ever."`
 }
 
 // LogOptions shape the log, which goes to standard error.
