@@ -114,7 +114,7 @@ func (c *Client) produce(ctx context.Context, op string, keyed bool, send func(c
 		if !keyed || try == enqueueTries || ctx.Err() != nil || !e.unanswered() {
 			return c.orClosed(e)
 		}
-		c.logger.WarnContext(ctx, op+" is sent again", "try", try, "error", e)
+		c.logger.WarnContext(ctx, "a call is sent again", "call", op, "try", try, "error", e)
 		if c.sleep(ctx, pause.next(e.RetryDelay)) != nil {
 			return c.orClosed(e)
 		}

@@ -12,9 +12,9 @@ import (
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 )
 
-func cancelID(t *testing.T, c *Client, queue, id string) queueboxv1.MessageState {
+func cancelID(t *testing.T, c *Client, id string) queueboxv1.MessageState {
 	t.Helper()
-	out, err := c.Cancel(within(t), &queueboxv1.CancelRequest{Queue: queue, Target: &queueboxv1.CancelRequest_MessageId{MessageId: id}})
+	out, err := c.Cancel(within(t), &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_MessageId{MessageId: id}})
 	require.NoError(t, err)
 	require.NotNil(t, out.GetServerTime(), "D11")
 	return out.GetState()
@@ -22,11 +22,11 @@ func cancelID(t *testing.T, c *Client, queue, id string) queueboxv1.MessageState
 
 // finished waits until a message is in its last state with nobody calling anything but
 // the look.
-func finished(t *testing.T, c *Client, queue, id string, want queueboxv1.MessageState) *queueboxv1.Message {
+func finished(t *testing.T, c *Client, id string, want queueboxv1.MessageState) *queueboxv1.Message {
 	t.Helper()
 	var m *queueboxv1.Message
 	eventually(t, fmt.Sprint("the message is ", want), func() bool {
-		m = message(t, c, queue, id)
+		m = message(t, c, "q", id)
 		return m.GetState() == want
 	})
 	return m
@@ -45,7 +45,7 @@ func TestC18APoisonMessageEndsByItself(t *testing.T) {
 			require.Equal(t, out.GetMessageId(), m.GetMessage().GetMessageId())
 			require.Equal(t, attempt, m.GetMessage().GetAttempt())
 		}
-		dead := finished(t, c, "q", out.GetMessageId(), queueboxv1.MessageState_MESSAGE_STATE_DEAD)
+		dead := finished(t, c, out.GetMessageId(), queueboxv1.MessageState_MESSAGE_STATE_DEAD)
 		require.Equal(t, queueboxv1.DeadReason_DEAD_REASON_LEASE_EXPIRED, dead.GetDeadReason())
 		require.EqualValues(t, 3, dead.GetAttempt())
 		_, err = complete(t, c, "q", m)
@@ -64,7 +64,7 @@ func TestC18AnotherServerEndsWhatAKilledOneLeft(t *testing.T) {
 		claimOne(t, c, "q", 300*time.Millisecond)
 		first.Kill()
 		c = db.Start(t, shortLeases).Client(t)
-		dead := finished(t, c, "q", out.GetMessageId(), queueboxv1.MessageState_MESSAGE_STATE_DEAD)
+		dead := finished(t, c, out.GetMessageId(), queueboxv1.MessageState_MESSAGE_STATE_DEAD)
 		require.Equal(t, queueboxv1.DeadReason_DEAD_REASON_LEASE_EXPIRED, dead.GetDeadReason())
 	})
 }
@@ -76,7 +76,7 @@ func TestE7ExpiredMessagesEndByThemselves(t *testing.T) {
 		out, err := c.Enqueue(within(t), &queueboxv1.EnqueueRequest{Queue: "q", ExpireTime: at, IdempotencyKey: "key"})
 		require.NoError(t, err)
 		require.Empty(t, claim(t, c, "q", 10, 0), "never delivered")
-		dead := finished(t, c, "q", out.GetMessageId(), queueboxv1.MessageState_MESSAGE_STATE_DEAD)
+		dead := finished(t, c, out.GetMessageId(), queueboxv1.MessageState_MESSAGE_STATE_DEAD)
 		require.Equal(t, queueboxv1.DeadReason_DEAD_REASON_EXPIRED, dead.GetDeadReason())
 		require.Zero(t, dead.GetAttempt())
 		again, err := c.Enqueue(within(t), &queueboxv1.EnqueueRequest{Queue: "q", IdempotencyKey: "key"})
@@ -102,24 +102,24 @@ func TestS14CancelOverTheWire(t *testing.T) {
 	EachParallel(t, func(t *testing.T, db *Database) {
 		c := db.Start(t, shortLeases).Client(t)
 		id := enqueue(t, c, "q", "pending")
-		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_CANCELLED, cancelID(t, c, "q", id))
+		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_CANCELLED, cancelID(t, c, id))
 		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_CANCELLED, message(t, c, "q", id).GetState())
-		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_CANCELLED, cancelID(t, c, "q", id), "again")
+		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_CANCELLED, cancelID(t, c, id), "again")
 		require.Empty(t, claim(t, c, "q", 10, 0))
 
 		id = enqueue(t, c, "q", "held")
 		m := claimOne(t, c, "q", time.Minute)
-		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_PROCESSING, cancelID(t, c, "q", id))
+		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_PROCESSING, cancelID(t, c, id))
 		renewed, err := c.Renew(within(t), &queueboxv1.RenewRequest{Queue: "q", MessageId: id, ClaimToken: m.GetClaimToken()})
 		require.NoError(t, err)
 		require.True(t, renewed.GetCancelRequested(), "R6")
 		_, err = complete(t, c, "q", m)
 		require.NoError(t, err, "Complete still completes")
-		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_COMPLETED, cancelID(t, c, "q", id))
+		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_COMPLETED, cancelID(t, c, id))
 
 		id = enqueue(t, c, "q", "retried")
 		m = claimOne(t, c, "q", time.Minute)
-		cancelID(t, c, "q", id)
+		cancelID(t, c, id)
 		retried, err := c.Retry(within(t), &queueboxv1.RetryRequest{Queue: "q", MessageId: id, ClaimToken: m.GetClaimToken()})
 		require.NoError(t, err)
 		require.Equal(t, queueboxv1.SettleOutcome_SETTLE_OUTCOME_CANCELLED, retried.GetOutcome())
@@ -128,8 +128,8 @@ func TestS14CancelOverTheWire(t *testing.T) {
 
 		id = enqueue(t, c, "q", "left")
 		m = claimOne(t, c, "q", 500*time.Millisecond)
-		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_PROCESSING, cancelID(t, c, "q", id))
-		finished(t, c, "q", id, queueboxv1.MessageState_MESSAGE_STATE_CANCELLED)
+		require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_PROCESSING, cancelID(t, c, id))
+		finished(t, c, id, queueboxv1.MessageState_MESSAGE_STATE_CANCELLED)
 		_, err = complete(t, c, "q", m)
 		RequireStatus(t, err, lost("CANCELLED"))
 	})

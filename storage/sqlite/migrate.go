@@ -43,7 +43,14 @@ func Migrate(ctx context.Context, cfg Config) (MigrateResult, error) {
 	}
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
-	if err := refuseForeign(ctx, db); err != nil {
+	// The first connection to a new file turns it to WAL, for which SQLite does not wait
+	// while another process does the same.
+	err = refuseForeign(ctx, db)
+	for try := 1; isBusy(err) && try < migrateTries && ctx.Err() == nil; try++ {
+		time.Sleep(migratePause)
+		err = refuseForeign(ctx, db)
+	}
+	if err != nil {
 		return MigrateResult{}, fmt.Errorf("migrate %s: %w", cfg.Path, err)
 	}
 	files, err := fs.Sub(migrationFiles, "migrations")

@@ -205,11 +205,15 @@ func TestD6_RetentionLetsWritersIn(t *testing.T) {
 	stop()
 	require.NoError(t, err)
 	require.Equal(t, rows, res.Deleted)
+	turns := 0
 	for range 2 {
 		w := <-done
 		require.NoError(t, w.err)
-		require.Greater(t, w.turns, rows/upkeepRows/4, "between the batches")
+		require.Positive(t, w.turns, "each has its turn")
+		turns += w.turns
 	}
+	// Who gets the file between two batches is up to the machine; that somebody does is not.
+	require.Greater(t, turns, rows/upkeepRows/4, "between the batches")
 	require.Equal(t, 7, count(t, s, "SELECT count(*) FROM completed"), "what is younger is kept")
 }
 

@@ -27,12 +27,12 @@ func retainRules() []rule {
 	}
 }
 
-// retainAll deletes what may go, in calls of limit, until nothing is left to do.
-func (e *env) retainAll(t *testing.T, limit int) (sum storage.RetainResult) {
+// retainAll deletes what may go, in bounded calls, until nothing is left to do.
+func (e *env) retainAll(t *testing.T) (sum storage.RetainResult) {
 	t.Helper()
 	for calls := 0; ; calls++ {
 		require.Less(t, calls, 10_000, "retention comes to an end")
-		res, err := e.store.Retain(t.Context(), storage.RetainParams{Limit: limit})
+		res, err := e.store.Retain(t.Context(), storage.RetainParams{Limit: 100})
 		require.NoError(t, err, "retain")
 		e.checkNow(t, res.Now)
 		sum.Deleted += res.Deleted
@@ -89,7 +89,7 @@ func retainFinished(t *testing.T, e *env) {
 	refs := e.finish(t, trace)
 	require.True(t, e.traces(t, trace))
 	e.advance(t, 48*time.Hour)
-	sum := e.retainAll(t, 100)
+	sum := e.retainAll(t)
 	require.Positive(t, sum.Deleted+sum.PartitionsDropped)
 	require.False(t, e.traces(t, trace), "neither the rows nor the keys are there")
 	for _, ref := range refs {
@@ -100,20 +100,20 @@ func retainFinished(t *testing.T, e *env) {
 		fresh := e.enqueueResult(t, e.message(keyed(trace+"-key-"+end, "other content")))[0]
 		require.Equal(t, storage.EnqueueInserted, fresh.Status, "the key is free")
 	}
-	e.unchanged(t, func() { e.retainAll(t, 100) })
+	e.unchanged(t, func() { e.retainAll(t) })
 }
 
 func retainYounger(t *testing.T, e *env) {
-	e.retainAll(t, 100) // what other tests left behind
+	e.retainAll(t) // what other tests left behind
 	e = e.on(e.newQueue(t, retainSettings(time.Hour, 2*time.Hour)))
 	refs := e.finish(t, "trace-younger")
 	e.advance(t, time.Hour-e.tick)
-	e.retainAll(t, 100)
+	e.retainAll(t)
 	for i, state := range []storage.State{storage.StateCompleted, storage.StateDead, storage.StateCancelled} {
 		require.Equal(t, state, e.get(t, refs[i]).State)
 	}
 	e.advance(t, 2*e.tick)
-	e.retainAll(t, 100)
+	e.retainAll(t)
 	require.Equal(t, storage.StateDead, e.get(t, refs[1]).State, "dead ones have a retention of their own")
 	for _, ref := range []storage.Ref{refs[0], refs[2]} {
 		_, err := e.store.GetMessage(t.Context(), ref, false)
@@ -130,8 +130,9 @@ func retainLive(t *testing.T, e *env) {
 	e.claimOne(t)
 	rows := []map[string]string{e.liveRow(t, pending), e.liveRow(t, held)}
 	e.advance(t, 1000*time.Hour)
-	e.retainAll(t, 100)
-	require.Equal(t, rows, []map[string]string{e.liveRow(t, pending), e.liveRow(t, held)})
+	e.retainAll(t)
+	require.Equal(t, rows[0], e.liveRow(t, pending))
+	require.Equal(t, rows[1], e.liveRow(t, held))
 	for _, key := range []string{"pending", "held"} {
 		require.Equal(t, storage.EnqueueDuplicate, e.enqueueResult(t, e.message(keyed(key, "content")))[0].Status)
 	}
@@ -141,7 +142,7 @@ func retainDeadForEver(t *testing.T, e *env) {
 	e = e.on(e.newQueue(t, retainSettings(10*time.Minute, 0)))
 	refs := e.finish(t, "trace-for-ever")
 	e.advance(t, 1000*time.Hour)
-	e.retainAll(t, 100)
+	e.retainAll(t)
 	require.Equal(t, storage.StateDead, e.get(t, refs[1]).State)
 	require.Equal(t, []byte("payload"), e.get(t, refs[1]).Payload)
 	require.Equal(t, storage.EnqueueDuplicate,
@@ -150,7 +151,7 @@ func retainDeadForEver(t *testing.T, e *env) {
 
 func retainLimit(t *testing.T, e *env) {
 	e.advance(t, 1000*time.Hour)
-	e.retainAll(t, 100)
+	e.retainAll(t)
 	e = e.on(e.newQueue(t, retainSettings(time.Hour, time.Hour)))
 	const n = 11
 	e.many(t, n)
@@ -176,7 +177,7 @@ func retainQueues(t *testing.T, e *env) {
 	long := e.on(e.newQueue(t, retainSettings(100*time.Hour, 100*time.Hour)))
 	gone, kept := brief.finish(t, "trace-brief"), long.finish(t, "trace-long")
 	e.advance(t, 10*time.Hour)
-	e.retainAll(t, 100)
+	e.retainAll(t)
 	require.False(t, e.traces(t, "trace-brief"), "one with a longer retention keeps none of another's")
 	for i := range gone {
 		_, err := e.store.GetMessage(t.Context(), gone[i], false)
@@ -186,7 +187,7 @@ func retainQueues(t *testing.T, e *env) {
 	require.Equal(t, []byte("payload"), long.get(t, kept[0]).Payload)
 	_, err := e.store.UpdateQueue(t.Context(), long.queue.Name, retainSettings(time.Hour, time.Hour), 0)
 	require.NoError(t, err)
-	e.retainAll(t, 100)
+	e.retainAll(t)
 	require.False(t, e.traces(t, "trace-long"), "the present setting of the queue counts")
 }
 
@@ -198,7 +199,7 @@ func retainKeyReused(t *testing.T, e *env) {
 	e.advance(t, time.Hour+2*e.tick)
 	fresh := e.enqueueResult(t, m)[0]
 	require.Equal(t, storage.EnqueueInserted, fresh.Status)
-	e.retainAll(t, 100)
+	e.retainAll(t)
 	got := e.enqueueResult(t, m)[0]
 	require.Equal(t, storage.EnqueueDuplicate, got.Status, "the key names the newer message")
 	require.Equal(t, fresh.Ref, got.Ref)
@@ -214,12 +215,12 @@ func retainHistory(t *testing.T, e *env) {
 		want := q.settle(t, s)[0]
 		require.Equal(t, storage.ItemApplied, want.Status)
 		e.advance(t, max(keep, 10*time.Minute)-e.tick)
-		e.retainAll(t, 100)
+		e.retainAll(t)
 		got := q.settle(t, s)[0]
 		require.Equal(t, storage.ItemAlreadySettled, got.Status, "retention %d", i)
 		require.Equal(t, facts(want), facts(got))
 		e.advance(t, 48*time.Hour)
-		e.retainAll(t, 100)
+		e.retainAll(t)
 		require.Equal(t, storage.ItemLost, q.settle(t, s)[0].Status, fmt.Sprint("and not for ever: ", keep))
 	}
 }

@@ -240,7 +240,7 @@ func raceCancelClaim(t *testing.T, e *env) {
 				}
 				return nil
 			}
-			for range len(refs) {
+			for range refs {
 				out, err := e.rawClaim(t.Context(), e.other, call("A", 1, time.Hour))
 				if err != nil {
 					return err
