@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"github.com/queuebox/queuebox/internal/config"
 	"github.com/queuebox/queuebox/server"
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/backends"
 )
 
 // requireOneLine wants the message that an operator can act on: one line, signed.
@@ -111,6 +114,84 @@ func TestStorageErrorsSayWhatToDoAndNoSecret(t *testing.T) {
 		require.ErrorIs(t, err, tt.err)
 		require.ErrorContains(t, err, tt.want)
 		require.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+func TestAWrongURLIsExitCode2AndSaysHowToWriteOne(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--storage=foo.db"}, "for the SQLite file write sqlite://foo.db\n"},
+		{[]string{"migrate", "--storage=foo.db"}, "for the SQLite file write sqlite://foo.db\n"},
+		{[]string{"--storage=sqlite://a%zz.db"}, "is written %25"},
+		{[]string{"--storage=postgres://u:hunter2%@db/q"}, "special characters of a name or a password are percent-encoded"},
+		{[]string{"--storage=oracle://u:hunter2@db/q"}, "is not one of sqlite, postgres"},
+		{[]string{"--listen-url=oracle://u:hunter2@db/q"}, "listen-url"},
+		{[]string{"--storage", "--insecure"}, "--storage needs a value (see queuebox-server serve --help)"},
+		{[]string{"--listen=127.0.0.1:99999"}, "want a port of 0 to 65535"},
+	} {
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, exitUsage, run(tt.args, nil, &stdout, &stderr), stderr.String())
+		requireOneLine(t, stderr.String())
+		require.Contains(t, stderr.String(), tt.want)
+		require.NotContains(t, stderr.String(), "hunter2")
+	}
+}
+
+func TestHelpListsWhatErrorsSendTo(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--help"}, "Options of serve: queuebox-server serve --help"},
+		{[]string{"help"}, "Options of serve: queuebox-server serve --help"},
+		{[]string{"help", "serve"}, "--max-wait=DURATION"},
+		{[]string{"serve", "--help"}, "--max-wait=DURATION"},
+		{[]string{"help", "migrate"}, "--storage=URL"},
+	} {
+		var stdout, stderr bytes.Buffer
+		require.Zero(t, run(tt.args, nil, &stdout, &stderr))
+		require.Contains(t, stdout.String(), tt.want)
+		require.Empty(t, stderr.String())
+	}
+}
+
+// The table of docs/operations.md is what an operator searches for the message that he got.
+func TestTheMessagesOfTheOperationsPageAreReal(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	t.Chdir(t.TempDir())
+	const url = "postgres://u@db/q"
+	told := []string{
+		explainListen("listen", "127.0.0.1:1", syscall.EADDRINUSE).Error(),
+		explainStorage("sqlite://q.db", "", storage.ErrUnavailable).Error(),
+		explainStorage(url, "", storage.ErrUnavailable).Error(),
+		explainStorage(url, serveSchemaHint(url, backends.ErrNoSchema), backends.ErrNoSchema).Error(),
+		explainStorage(url, serveSchemaHint(url, storage.ErrSchema), storage.ErrSchema).Error(),
+		explainStorage(url, "", storage.ErrUnsafeDurability).Error(),
+	}
+	for _, args := range [][]string{{"--listen=:1"}, {"--stroage=x"}, {"--storage"}, {"--max-wait=1h"}, {"--storage=q.db"}} {
+		var out, text bytes.Buffer
+		require.Equal(t, exitUsage, run(args, nil, &out, &text))
+		told = append(told, text.String())
+	}
+	var out, text bytes.Buffer
+	require.Equal(t, exitUsage, run(nil, []string{"QUEUEBOX_STROAGE=x"}, &out, &text))
+	told = append(told, text.String())
+
+	_, table, _ := strings.Cut(string(page), "| message | what to do |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(table, -1)
+	require.Len(t, rows, 11, "a new row needs its message here")
+	for _, row := range rows {
+		parts := strings.Split(row[1], "…")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(strings.TrimSpace(parts[i]))
+		}
+		pattern := regexp.MustCompile(strings.Join(parts, ".*"))
+		require.True(t, slices.ContainsFunc(told, pattern.MatchString), "no message is like %q", row[1])
 	}
 }
 

@@ -19,10 +19,11 @@ import (
 // schemaHint is for a schema that this build does not work with, where the way out
 // depends on the command.
 func explainStorage(url, schemaHint string, err error) error {
+	if errors.Is(err, backends.ErrURL) {
+		return err // says by itself how to write one, and holds no secret
+	}
 	hint := ""
 	switch {
-	case errors.Is(err, backends.ErrURL):
-		// The text says by itself how to write one.
 	case errors.Is(err, storage.ErrSchema):
 		hint = schemaHint
 	case errors.Is(err, storage.ErrUnsafeDurability):

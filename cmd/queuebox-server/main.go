@@ -87,7 +87,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 func plainly(err error) string {
 	text := err.Error()
 	flag, rest, _ := strings.Cut(text, ": ")
-	if strings.HasPrefix(rest, "missing value") || strings.HasSuffix(rest, "(<EOL>)") {
+	if strings.HasPrefix(rest, "missing value") || strings.HasSuffix(rest, "(<EOL>)") || strings.Contains(rest, "(long flag)") {
 		return flag + " needs a value"
 	}
 	return text
