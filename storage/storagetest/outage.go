@@ -96,7 +96,8 @@ func severedUnderLoad(t *testing.T, e *env) {
 			}
 		}
 	}
-	step := make(chan int, n)
+	// Not buffered: the load goes on beside a break, but never ahead of the breaks.
+	step := make(chan int)
 	go func() {
 		work <- func() error {
 			for i := range n {
@@ -125,7 +126,11 @@ func severedUnderLoad(t *testing.T, e *env) {
 						return err
 					}
 				}
-				step <- i
+				select {
+				case step <- i:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
 			}
 			return nil
 		}()
@@ -135,7 +140,7 @@ func severedUnderLoad(t *testing.T, e *env) {
 			select {
 			case <-step:
 			case err := <-work:
-				require.NoError(t, err)
+				require.FailNow(t, "the load ended early", "%v", err)
 			case <-ctx.Done():
 				require.FailNow(t, "the load does not get on")
 			}
