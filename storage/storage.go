@@ -15,6 +15,7 @@ import (
 type Store interface {
 	Admin
 	Upkeep
+	Operator
 
 	// Capabilities never changes after Open.
 	Capabilities() Capabilities
@@ -330,6 +331,9 @@ type Settlement struct {
 	ReasonCode string
 	// Result of a Complete.
 	Result []byte
+	// FollowUps of a Complete are enqueued in its transaction, or not at all (S10). They are
+	// checked as those of Enqueue are. One that a key refuses (E1, E3) is answered in place.
+	FollowUps []NewMessage
 }
 
 // SettleParams is a batch over any queues.
@@ -349,11 +353,16 @@ type Settled struct {
 	SettleTime time.Time
 	// AvailableTime is the next ready time of a message that was retried or released.
 	AvailableTime time.Time
+	// FollowUps of a completion, in their order; those of then for ItemAlreadySettled.
+	FollowUps []Ref
 }
 
 // SettleResult answers in the order of the items.
 type SettleResult struct {
 	Items []Settled
+	// Ready names the queues in which another message became claimable: the next one of an
+	// ordering key, or a follow-up. It may name one too many.
+	Ready []int32
 	Now   time.Time
 }
 

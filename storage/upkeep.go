@@ -14,6 +14,10 @@ type Upkeep interface {
 	Sweep(ctx context.Context, p SweepParams) (SweepResult, error)
 	// Retain deletes finished messages that have passed the retention of their queue.
 	Retain(ctx context.Context, p RetainParams) (RetainResult, error)
+	// SweepKeys looks at ordering keys, a page at a time: it removes those that no message
+	// needs any more, and puts right a key that has no head or the wrong one, which can be
+	// where a row was locked by somebody while its key moved on (O9).
+	SweepKeys(ctx context.Context, p SweepKeysParams) (SweepKeysResult, error)
 	// Cancel ends a message, or asks its holder to (S14). ErrMessageNotFound where the
 	// queue has no such message; ErrUnavailable where its row is locked for longer than the
 	// wait, and then nothing changed.
@@ -39,8 +43,29 @@ type SweepResult struct {
 	Dead      int // LEASE_EXPIRED
 	Expired   int // EXPIRED
 	Cancelled int
+	// Ready names the queues in which the next message of a key became claimable. It may
+	// name one too many.
+	Ready []int32
 	// Next is where to go on; the zero Ref says that the end was reached.
 	Next Ref
+	Now  time.Time
+}
+
+// SweepKeysParams is a page of ordering keys.
+type SweepKeysParams struct {
+	// After is the Next of the page before; 0 starts anew.
+	After int64
+	// Limit bounds the keys looked at; at least 1.
+	Limit int
+}
+
+// SweepKeysResult tells what became of them.
+type SweepKeysResult struct {
+	Removed int
+	// Ready names the queues in which a message became claimable.
+	Ready []int32
+	// Next is where to go on; 0 says that the end was reached.
+	Next int64
 	Now  time.Time
 }
 
@@ -75,5 +100,7 @@ type CancelParams struct {
 type CancelResult struct {
 	Ref   Ref
 	State State
+	// Ready: the next message of its key may be claimed now.
+	Ready bool
 	Now   time.Time
 }

@@ -49,6 +49,11 @@ const (
 	Sweep        Method = "sweep"
 	Retain       Method = "retain"
 	Cancel       Method = "cancel"
+	SweepKeys    Method = "sweep keys"
+	Explain      Method = "explain"
+	Revoke       Method = "revoke"
+	Redrive      Method = "redrive"
+	Purge        Method = "purge"
 )
 
 // Fault is what happens to a call. The parts are applied in the order of the

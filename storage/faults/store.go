@@ -129,3 +129,28 @@ func (s *Store) Retain(ctx context.Context, p storage.RetainParams) (storage.Ret
 func (s *Store) Cancel(ctx context.Context, p storage.CancelParams) (storage.CancelResult, error) {
 	return through(ctx, s, Cancel, func() (storage.CancelResult, error) { return s.inner.Cancel(ctx, p) })
 }
+
+// SweepKeys implements [storage.Upkeep].
+func (s *Store) SweepKeys(ctx context.Context, p storage.SweepKeysParams) (storage.SweepKeysResult, error) {
+	return through(ctx, s, SweepKeys, func() (storage.SweepKeysResult, error) { return s.inner.SweepKeys(ctx, p) })
+}
+
+// Explain implements [storage.Operator].
+func (s *Store) Explain(ctx context.Context, p storage.Ref) (storage.Explanation, error) {
+	return through(ctx, s, Explain, func() (storage.Explanation, error) { return s.inner.Explain(ctx, p) })
+}
+
+// Revoke implements [storage.Operator].
+func (s *Store) Revoke(ctx context.Context, p storage.RevokeParams) (storage.RevokeResult, error) {
+	return through(ctx, s, Revoke, func() (storage.RevokeResult, error) { return s.inner.Revoke(ctx, p) })
+}
+
+// Redrive implements [storage.Operator].
+func (s *Store) Redrive(ctx context.Context, p storage.RedriveParams) (storage.BatchResult, error) {
+	return through(ctx, s, Redrive, func() (storage.BatchResult, error) { return s.inner.Redrive(ctx, p) })
+}
+
+// Purge implements [storage.Operator].
+func (s *Store) Purge(ctx context.Context, p storage.PurgeParams) (storage.BatchResult, error) {
+	return through(ctx, s, Purge, func() (storage.BatchResult, error) { return s.inner.Purge(ctx, p) })
+}

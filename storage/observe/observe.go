@@ -213,3 +213,33 @@ func (s *Store) Cancel(ctx context.Context, p storage.CancelParams) (res storage
 	defer s.observe("Cancel", s.now(), &err)
 	return s.next.Cancel(ctx, p)
 }
+
+// SweepKeys is measured.
+func (s *Store) SweepKeys(ctx context.Context, p storage.SweepKeysParams) (res storage.SweepKeysResult, err error) {
+	defer s.observe("SweepKeys", s.now(), &err)
+	return s.next.SweepKeys(ctx, p)
+}
+
+// Explain is measured.
+func (s *Store) Explain(ctx context.Context, p storage.Ref) (res storage.Explanation, err error) {
+	defer s.observe("Explain", s.now(), &err)
+	return s.next.Explain(ctx, p)
+}
+
+// Revoke is measured.
+func (s *Store) Revoke(ctx context.Context, p storage.RevokeParams) (res storage.RevokeResult, err error) {
+	defer s.observe("Revoke", s.now(), &err)
+	return s.next.Revoke(ctx, p)
+}
+
+// Redrive is measured.
+func (s *Store) Redrive(ctx context.Context, p storage.RedriveParams) (res storage.BatchResult, err error) {
+	defer s.observe("Redrive", s.now(), &err)
+	return s.next.Redrive(ctx, p)
+}
+
+// Purge is measured.
+func (s *Store) Purge(ctx context.Context, p storage.PurgeParams) (res storage.BatchResult, err error) {
+	defer s.observe("Purge", s.now(), &err)
+	return s.next.Purge(ctx, p)
+}

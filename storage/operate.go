@@ -1,0 +1,108 @@
+package storage
+
+import (
+	"context"
+	"time"
+)
+
+// Operator is what an operator does to messages. None of it waits for a claimed message:
+// a call that would have to says so, or leaves the message out.
+type Operator interface {
+	// Explain tells everything that keeps a message from being claimed now.
+	// ErrMessageNotFound where the queue has no such message. It reads, and bounds what it
+	// reads.
+	Explain(ctx context.Context, ref Ref) (Explanation, error)
+	// Revoke takes a claim away at once. The old token is dead from then on and hears
+	// LostRevoked; the message is ready again, unless it ends. ErrMessageNotFound where
+	// the queue has no such message; ErrUnavailable where its row is locked for longer than
+	// the wait, and then nothing changed.
+	Revoke(ctx context.Context, p RevokeParams) (RevokeResult, error)
+	// Redrive returns dead messages to pending, each at the position that it has (O7), oldest
+	// first, in one small transaction. The caller calls again while More is true.
+	Redrive(ctx context.Context, p RedriveParams) (BatchResult, error)
+	// Purge deletes messages for good, with their idempotency keys and their history, in one
+	// small transaction; never a claimed one, whatever the filter says. The caller calls
+	// again while More is true.
+	Purge(ctx context.Context, p PurgeParams) (BatchResult, error)
+}
+
+// Explanation is what Explain knows.
+type Explanation struct {
+	Message Message
+	// Paused: the queue is.
+	Paused bool
+	// Head is the message of the same key that stands in front, and HeadState its state: dead
+	// where it blocks the key (O7). The zero Ref where nothing does.
+	Head      Ref
+	HeadState State
+	// MaxInFlight or MaxClaimsPerSecond of the queue is used up right now (L1, L2).
+	InFlightLimit, RateLimit bool
+	// CancelRequested and LastAttempt: the message ends with its lease.
+	CancelRequested, LastAttempt bool
+	// Ahead counts the messages that a claim would take first; -1 where there are more than
+	// 10,000. 0 where the message is not ready.
+	Ahead int64
+	Now   time.Time
+}
+
+// RevokeParams names the claim that a message has right now.
+type RevokeParams struct {
+	Ref Ref
+	// Refund gives the attempt back. Without it a message on its last attempt becomes DEAD
+	// (ATTEMPTS_EXHAUSTED).
+	Refund bool
+}
+
+// RevokeResult tells what became of the message.
+type RevokeResult struct {
+	// Revoked is false where nobody held the message; nothing changed then.
+	Revoked bool
+	// State of the message after the call.
+	State State
+	// WorkerID that lost the claim, and the token that is dead. The caller keeps it to find
+	// the stream that showed it (T6) and tells it to nobody.
+	WorkerID string
+	Token    Token
+	// Ready: the message, or the next one of its key, may be claimed now.
+	Ready bool
+	Now   time.Time
+}
+
+// RedriveParams picks dead messages.
+type RedriveParams struct {
+	// Filter picks among the dead ones; States, Payload, Before and Limit are ignored.
+	Filter ListMessagesParams
+	// After is the Next of the call before; 0 starts at the oldest.
+	After int64
+	// Limit bounds the messages moved by this call; at least 1.
+	Limit int
+	// DryRun only counts.
+	DryRun bool
+	// Delay of the first message moved and Step, what each following one waits longer.
+	Delay, Step time.Duration
+	// MaxAttempts allows that many on top of those made; 0 allows as many as the setting of
+	// the queue says, and no limit where it has none.
+	MaxAttempts int32
+}
+
+// PurgeParams picks messages that nobody holds.
+type PurgeParams struct {
+	// Filter picks; Payload, Before and Limit are ignored.
+	Filter ListMessagesParams
+	// After is the Next of the call before; 0 starts at the oldest.
+	After int64
+	// Limit bounds the messages deleted by this call; at least 1.
+	Limit int
+	// DryRun only counts.
+	DryRun bool
+}
+
+// BatchResult tells what one call of Redrive or Purge did.
+type BatchResult struct {
+	Count int
+	// Next is where the next call goes on; 0 says that the end was reached.
+	Next int64
+	// Ready: a message may have become claimable.
+	Ready bool
+	Now   time.Time
+}
