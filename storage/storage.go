@@ -16,6 +16,7 @@ type Store interface {
 	Admin
 	Upkeep
 	Operator
+	Own
 
 	// Capabilities never changes after Open.
 	Capabilities() Capabilities
@@ -53,7 +54,8 @@ type Store interface {
 	// Listen calls wake for every queue named by Notify, on any server, until ctx ends,
 	// and connects again by itself. It calls up with true whenever it is connected anew
 	// (what was sent before may have been missed) and with false when it lost the
-	// connection. It MUST notice a half-open connection within a second or so (W5).
+	// connection. It MUST notice a half-open connection within a second or so (W5). wake is
+	// called with WakeOwn too (E12).
 	// Without Capabilities.Notifications it returns ErrNotSupported at once.
 	Listen(ctx context.Context, wake func(queueID int32), up func(bool)) error
 

@@ -54,6 +54,8 @@ const (
 	Revoke       Method = "revoke"
 	Redrive      Method = "redrive"
 	Purge        Method = "purge"
+	Place        Method = "place"
+	Finish       Method = "finish"
 )
 
 // Fault is what happens to a call. The parts are applied in the order of the

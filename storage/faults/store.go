@@ -154,3 +154,18 @@ func (s *Store) Redrive(ctx context.Context, p storage.RedriveParams) (storage.B
 func (s *Store) Purge(ctx context.Context, p storage.PurgeParams) (storage.BatchResult, error) {
 	return through(ctx, s, Purge, func() (storage.BatchResult, error) { return s.inner.Purge(ctx, p) })
 }
+
+// Place implements [storage.Own].
+func (s *Store) Place(ctx context.Context, p storage.PlaceParams) (storage.PlaceResult, error) {
+	return through(ctx, s, Place, func() (storage.PlaceResult, error) { return s.inner.Place(ctx, p) })
+}
+
+// Finish implements [storage.Own].
+func (s *Store) Finish(ctx context.Context, p storage.FinishParams) (storage.FinishResult, error) {
+	return through(ctx, s, Finish, func() (storage.FinishResult, error) { return s.inner.Finish(ctx, p) })
+}
+
+// TransactionSQL is that of the store inside. It cannot be broken.
+func (s *Store) TransactionSQL(p storage.TransactionSQLParams) (storage.TransactionSQL, error) {
+	return s.inner.TransactionSQL(p)
+}

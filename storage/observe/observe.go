@@ -34,7 +34,7 @@ var _ storage.Store = (*Store)(nil)
 var methods = []string{
 	"Enqueue", "Claim", "GiveBack", "Renew", "Settle", "Notify", "Now", "Ready", "Maintain",
 	"CreateQueue", "GetQueue", "GetQueueByID", "ListQueues", "UpdateQueue", "SetPaused", "QueueStats", "GetMessage", "ListMessages",
-	"Sweep", "Retain", "Cancel",
+	"Sweep", "Retain", "Cancel", "SweepKeys", "Explain", "Revoke", "Redrive", "Purge", "Place", "Finish",
 }
 
 // New returns a Store that measures next and registers its metric with reg.
@@ -242,4 +242,21 @@ func (s *Store) Redrive(ctx context.Context, p storage.RedriveParams) (res stora
 func (s *Store) Purge(ctx context.Context, p storage.PurgeParams) (res storage.BatchResult, err error) {
 	defer s.observe("Purge", s.now(), &err)
 	return s.next.Purge(ctx, p)
+}
+
+// Place is measured.
+func (s *Store) Place(ctx context.Context, p storage.PlaceParams) (res storage.PlaceResult, err error) {
+	defer s.observe("Place", s.now(), &err)
+	return s.next.Place(ctx, p)
+}
+
+// Finish is measured.
+func (s *Store) Finish(ctx context.Context, p storage.FinishParams) (res storage.FinishResult, err error) {
+	defer s.observe("Finish", s.now(), &err)
+	return s.next.Finish(ctx, p)
+}
+
+// TransactionSQL is not measured: it asks nobody.
+func (s *Store) TransactionSQL(p storage.TransactionSQLParams) (storage.TransactionSQL, error) {
+	return s.next.TransactionSQL(p)
 }
