@@ -47,5 +47,8 @@ func (a *api) Cancel(ctx context.Context, req *queueboxv1.CancelRequest) (*queue
 	if res.State == storage.StateCancelled {
 		a.leaseOver(res.Ref)
 	}
+	if res.Ready {
+		a.dispatch.Announce(p.QueueID)
+	}
 	return &queueboxv1.CancelResponse{State: wireState(res.State), ServerTime: stamp(res.Now)}, nil
 }

@@ -104,7 +104,7 @@ func (a *api) claimResponse(ctx context.Context, queue string, answer dispatch.A
 			return nil, err
 		}
 		resp.ServerTime = now
-		resp.EmptyReason = a.emptyReason(ctx, queue, answer.Empty)
+		resp.EmptyReason = a.emptyReason(ctx, queue, answer)
 		return resp, nil
 	}
 	resp.ServerTime = stamp(answer.Now)
@@ -123,8 +123,8 @@ func (a *api) claimResponse(ctx context.Context, queue string, answer dispatch.A
 }
 
 // emptyReason is worked out once, when the wait has ended (C17).
-func (a *api) emptyReason(ctx context.Context, queue string, empty dispatch.Empty) queueboxv1.EmptyReason {
-	switch empty {
+func (a *api) emptyReason(ctx context.Context, queue string, answer dispatch.Answer) queueboxv1.EmptyReason {
+	switch answer.Empty {
 	case dispatch.Draining:
 		return queueboxv1.EmptyReason_EMPTY_REASON_DRAINING
 	case dispatch.DeadlineTooShort:
@@ -134,8 +134,13 @@ func (a *api) emptyReason(ctx context.Context, queue string, empty dispatch.Empt
 	case dispatch.NoneReady, dispatch.NotEmpty:
 	}
 	// Where the storage fails just now, the claim itself did not, and its answer stands.
-	if q, err := a.catalog.get(ctx, queue); err == nil && q.Paused {
+	q, err := a.catalog.get(ctx, queue)
+	if err == nil && q.Paused {
 		return queueboxv1.EmptyReason_EMPTY_REASON_PAUSED
+	}
+	// A delayed message comes first by itself, whatever waits behind a key.
+	if err == nil && !answer.Later && !answer.Replayed && a.blocked.get(ctx, q.ID) {
+		return queueboxv1.EmptyReason_EMPTY_REASON_ORDERING_BLOCKED
 	}
 	return queueboxv1.EmptyReason_EMPTY_REASON_NONE_READY
 }

@@ -116,7 +116,7 @@ func (m *metrics) zero() {
 	for _, o := range []string{"lease_expired", "expired", "cancelled"} {
 		m.sweptTotal.WithLabelValues(o)
 	}
-	for _, w := range []string{"sweep", "retention"} {
+	for _, w := range []string{"sweep", "keys", "retention"} {
 		m.upkeepFailed.WithLabelValues(w)
 	}
 	m.queue("")

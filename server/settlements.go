@@ -96,6 +96,7 @@ func (a *api) settleAll(ctx context.Context, names []string, items []storage.Set
 		return nil, nil, time.Time{}, err
 	}
 	a.clock.seen(res.Now, a.now())
+	a.ready(res.Ready)
 	for k, settled := range res.Items {
 		i := index[k]
 		out[i] = settled
@@ -103,6 +104,14 @@ func (a *api) settleAll(ctx context.Context, names []string, items []storage.Set
 		a.settledItem(names[i], send[k], settled, res.Now)
 	}
 	return out, errs, res.Now, nil
+}
+
+// ready wakes those who wait for queues in which another message became claimable: the next
+// one of an ordering key, or a follow-up.
+func (a *api) ready(queueIDs []int32) {
+	for _, id := range queueIDs {
+		a.dispatch.Announce(id)
+	}
 }
 
 // settledItem tells those who wait, and the metrics, what became of an item.

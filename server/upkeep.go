@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,8 +13,8 @@ import (
 const (
 	// upkeepRows bounds what one call looks at or deletes.
 	upkeepRows = 1000
-	// passEvery is about the pause between two passes over all messages, retainEvery that
-	// between two looks for what has passed its retention.
+	// passEvery is about the pause between two passes over all messages, or over all ordering
+	// keys; retainEvery that between two looks for what has passed its retention.
 	passEvery   = time.Second
 	retainEvery = 10 * time.Second
 	// upkeepShare is the part of the time that a loop may keep the database busy: after a
@@ -26,11 +27,13 @@ const (
 )
 
 // upkeep is what this server does by itself: it ends messages that no claim may take any
-// more and deletes finished ones past their retention. Every replica does it, all of them
-// at once. Nothing that a sweep does makes another message claimable while messages have
-// no order among each other, so it wakes nobody.
+// more, puts ordering keys right, and deletes finished messages past their retention. Every
+// replica does it, all of them at once. Where the message that ended was the head of its
+// ordering key the next one is claimable, so those who wait are woken, on every server.
 type upkeep struct {
-	store   storage.Upkeep
+	store storage.Upkeep
+	// ready wakes those who wait for messages of the queues.
+	ready   func(queueIDs []int32)
 	ends    *ends
 	metrics *metrics
 	log     *slog.Logger
@@ -46,6 +49,7 @@ func (u *upkeep) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { u.sweepEnds(ctx) })
 	wg.Go(func() { u.sweepAll(ctx) })
+	wg.Go(func() { u.sweepKeys(ctx) })
 	wg.Go(func() { u.retain(ctx) })
 	wg.Wait()
 }
@@ -104,10 +108,42 @@ func (u *upkeep) sweep(ctx context.Context, p storage.SweepParams) (storage.Swee
 	defer cancel()
 	res, err := u.store.Sweep(call, p)
 	u.told(ctx, "sweep", err)
+	// Where it fails half-way, what it ended before stays ended.
+	u.ready(res.Ready)
 	if err == nil {
 		u.metrics.swept(res)
 	}
 	return res, err
+}
+
+// sweepKeys looks at every ordering key again and again, a page at a time (O9).
+func (u *upkeep) sweepKeys(ctx context.Context) {
+	var after int64
+	failures := 0
+	for ctx.Err() == nil {
+		began := u.now()
+		call, cancel := context.WithTimeout(ctx, statementTimeout)
+		res, err := u.store.SweepKeys(call, storage.SweepKeysParams{After: after, Limit: upkeepRows})
+		cancel()
+		if errors.Is(err, storage.ErrNotSupported) {
+			return // a storage that has no ordering keys has none to look at
+		}
+		u.told(ctx, "keys", err)
+		u.ready(res.Ready)
+		rest := upkeepShare * u.now().Sub(began)
+		switch {
+		case err != nil:
+			failures++
+			rest = u.backoff(failures)
+		case res.Next == 0:
+			// A key without a head gets one within a second, where the keys fit a page.
+			failures, after = 0, 0
+			rest = max(rest, passEvery-time.Duration(u.jitter()*float64(passEvery/5)))
+		default:
+			failures, after = 0, res.Next
+		}
+		u.pause(ctx, rest)
+	}
 }
 
 // retain deletes finished messages that have passed their retention (D6).
@@ -168,7 +204,7 @@ func (u *upkeep) pause(ctx context.Context, d time.Duration) {
 
 func (a *api) upkeep() *upkeep {
 	return &upkeep{
-		store: a.store, ends: a.ends, metrics: a.metrics, log: a.log, now: a.now, jitter: a.jitter,
+		store: a.store, ready: a.ready, ends: a.ends, metrics: a.metrics, log: a.log, now: a.now, jitter: a.jitter,
 		failing: map[string]bool{},
 	}
 }

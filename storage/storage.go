@@ -95,6 +95,9 @@ type Admin interface {
 	// QueueStats counts. It may cost time in proportion to the queue: the server calls
 	// it rarely and keeps the answer for a few seconds.
 	QueueStats(ctx context.Context, queueID int32) (QueueStats, error)
+	// Blocked tells whether a message of the queue waits behind the head of its ordering key.
+	// It bounds what it looks at, so where a queue has very many keys it may say no.
+	Blocked(ctx context.Context, queueID int32) (bool, error)
 	// GetMessage reads a message, live or finished and kept; ErrMessageNotFound.
 	GetMessage(ctx context.Context, ref Ref, payload bool) (Message, error)
 	// ListMessages returns a page, newest first. Pages are stable under writes: a

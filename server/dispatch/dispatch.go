@@ -141,6 +141,8 @@ type Answer struct {
 	Messages []storage.Claimed
 	Replayed bool
 	Empty    Empty
+	// Later: the last look for an empty answer saw a delayed message.
+	Later bool
 	// Now is the database clock of the statement, zero where there was none.
 	Now time.Time
 	// Sent is the local time just before the statement.

@@ -252,7 +252,7 @@ func (q *queue) deal(f *flight, res storage.ClaimResult, err error) {
 		q.fail(f.calls, err)
 		return
 	}
-	q.now, q.sent = res.Now, f.sent
+	q.now, q.sent, q.later = res.Now, f.sent, !res.NextReady.IsZero()
 	q.errorPause, q.notBefore = 0, time.Time{}
 	dealt, unfed := 0, 0
 	for i, w := range f.calls {

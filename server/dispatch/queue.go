@@ -71,8 +71,9 @@ type queue struct {
 	spin                            time.Duration
 	errorPause                      time.Duration
 	poll                            time.Duration
-	// now and sent belong to the last look.
+	// now, sent and later belong to the last look; later: it saw a delayed message.
 	now, sent time.Time
+	later     bool
 }
 
 func newQueue(d *Dispatcher, name string) *queue {
@@ -185,7 +186,7 @@ func (q *queue) finishEmpty(w *waiter, why Empty) {
 	}
 	a := Answer{Empty: why}
 	if w.looked {
-		a.Now, a.Sent = q.now, q.sent
+		a.Now, a.Sent, a.Later = q.now, q.sent, q.later
 	}
 	q.finish(w, reply{answer: a})
 }

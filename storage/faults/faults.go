@@ -44,6 +44,7 @@ const (
 	UpdateQueue  Method = "update queue"
 	SetPaused    Method = "set paused"
 	QueueStats   Method = "queue stats"
+	Blocked      Method = "blocked"
 	GetMessage   Method = "get message"
 	ListMessages Method = "list messages"
 	Sweep        Method = "sweep"

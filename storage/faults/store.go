@@ -100,6 +100,11 @@ func (s *Store) QueueStats(ctx context.Context, queueID int32) (storage.QueueSta
 	return through(ctx, s, QueueStats, func() (storage.QueueStats, error) { return s.inner.QueueStats(ctx, queueID) })
 }
 
+// Blocked implements [storage.Admin].
+func (s *Store) Blocked(ctx context.Context, queueID int32) (bool, error) {
+	return through(ctx, s, Blocked, func() (bool, error) { return s.inner.Blocked(ctx, queueID) })
+}
+
 // GetMessage implements [storage.Admin].
 func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (storage.Message, error) {
 	return through(ctx, s, GetMessage, func() (storage.Message, error) { return s.inner.GetMessage(ctx, ref, payload) })

@@ -33,7 +33,7 @@ var _ storage.Store = (*Store)(nil)
 // The measured methods, the values of the label "method".
 var methods = []string{
 	"Enqueue", "Claim", "GiveBack", "Renew", "Settle", "Notify", "Now", "Ready", "Maintain",
-	"CreateQueue", "GetQueue", "GetQueueByID", "ListQueues", "UpdateQueue", "SetPaused", "QueueStats", "GetMessage", "ListMessages",
+	"CreateQueue", "GetQueue", "GetQueueByID", "ListQueues", "UpdateQueue", "SetPaused", "QueueStats", "Blocked", "GetMessage", "ListMessages",
 	"Sweep", "Retain", "Cancel", "SweepKeys", "Explain", "Revoke", "Redrive", "Purge", "Place", "Finish",
 }
 
@@ -182,6 +182,12 @@ func (s *Store) SetPaused(ctx context.Context, name string, paused bool) (q stor
 func (s *Store) QueueStats(ctx context.Context, queueID int32) (st storage.QueueStats, err error) {
 	defer s.observe("QueueStats", s.now(), &err)
 	return s.next.QueueStats(ctx, queueID)
+}
+
+// Blocked is measured.
+func (s *Store) Blocked(ctx context.Context, queueID int32) (blocked bool, err error) {
+	defer s.observe("Blocked", s.now(), &err)
+	return s.next.Blocked(ctx, queueID)
 }
 
 // GetMessage is measured.

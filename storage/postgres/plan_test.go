@@ -208,6 +208,8 @@ func TestC12PlansArePinned(t *testing.T) {
 				repeat(batch, "0"), repeat(batch, "NULL"), repeat(batch, "NULL"), repeat(batch, "0"), repeat(batch, "NULL"), repeat(batch, "100"))
 			pinned(t, "enqueue", plan)
 			require.LessOrEqual(t, plan.buffers(), 15*batch, "enqueue")
+			plan = p.explain(t, "blocked", fmt.Sprint(q.ID))
+			pinned(t, "blocked", plan)
 			plan = p.explain(t, "message_get", fmt.Sprint(q.ID), "1", "true")
 			pinned(t, "message_get", plan)
 			plan = p.explain(t, "message_list", fmt.Sprint(q.ID), "9223372036854775807", "101", "false", "'{}'", "''", "'{}'", "'{}'",

@@ -17,7 +17,7 @@ type statements struct {
 	enqueue, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake         string
 	enqueueKeyed                                                                    string
 	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate          string
-	queuePause, queueStats, messageGet, messageList, notify, now, ready, durability string
+	queuePause, queueStats, blocked, messageGet, messageList, notify, now, ready, durability string
 	maintainCalls, partitions                                                       string
 	sweep, cancel, keyPosition                                                      string
 	retainDead, retainCompleted, retainCompletedHour, retainHours, retainKeys       string
@@ -47,7 +47,7 @@ func loadStatements(testClock string) (statements, error) {
 		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
 		"queue_lock": &s.queueLock, "queue_create": &s.queueCreate, "queue_get": &s.queueGet,
 		"queue_get_by_id": &s.queueGetByID, "queue_list": &s.queueList, "queue_update": &s.queueUpdate,
-		"queue_pause": &s.queuePause, "queue_stats": &s.queueStats,
+		"queue_pause": &s.queuePause, "queue_stats": &s.queueStats, "blocked": &s.blocked,
 		"message_get": &s.messageGet, "message_list": &s.messageList,
 		"notify": &s.notify, "now": &s.now, "ready": &s.ready, "durability": &s.durability,
 		"maintain_calls": &s.maintainCalls, "partitions": &s.partitions,

@@ -29,6 +29,7 @@ const (
 	qQueueInsert  query = "queue_insert"
 	qQueueUpdate  query = "queue_update"
 	qQueuePause   query = "queue_pause"
+	qBlocked      query = "blocked"
 
 	qEnqueueDraw    query = "enqueue_draw"
 	qEnqueueInsert  query = "enqueue_insert"
