@@ -14,7 +14,7 @@ func Statements() (map[string]string, error) {
 		"renew": s.renew, "renew_wait": s.renewWait, "settle": s.settle, "settle_wait": s.settleWait,
 		"diagnose": s.diagnose, "enqueue": s.enqueue, "enqueue_keys": s.enqueueKeys,
 		"enqueue_keys_read": s.enqueueKeysRead, "enqueue_keyed": s.enqueueKeyed,
-		"message_get": s.messageGet, "message_list": s.messageList,
+		"message_get": s.messageGet, "message_list": s.messageList, "blocked": s.blocked,
 		"maintain_calls": s.maintainCalls, "sweep": s.sweep, "cancel": s.cancel,
 		"retain_dead": s.retainDead, "retain_completed": s.retainCompleted, "retain_settlement": s.retainSettlement,
 	}, err

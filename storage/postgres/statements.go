@@ -12,16 +12,16 @@ var queryFiles embed.FS
 
 // statements holds the text of every statement, one field a file of queries/.
 type statements struct {
-	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall           string
-	renew, renewWait, settle, settleWait, diagnose                                  string
-	enqueue, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake         string
-	enqueueKeyed                                                                    string
-	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate          string
+	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall                    string
+	renew, renewWait, settle, settleWait, diagnose                                           string
+	enqueue, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake                  string
+	enqueueKeyed                                                                             string
+	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate                   string
 	queuePause, queueStats, blocked, messageGet, messageList, notify, now, ready, durability string
-	maintainCalls, partitions                                                       string
-	sweep, cancel, keyPosition                                                      string
-	retainDead, retainCompleted, retainCompletedHour, retainHours, retainKeys       string
-	retainSettlement, retainSettlementHour                                          string
+	maintainCalls, partitions                                                                string
+	sweep, cancel, keyPosition                                                               string
+	retainDead, retainCompleted, retainCompletedHour, retainHours, retainKeys                string
+	retainSettlement, retainSettlementHour                                                   string
 }
 
 // skipLocked is what a statement says to pass over rows that somebody else holds.
