@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +36,7 @@ type metrics struct {
 	retainedTotal  prometheus.Counter
 	droppedTotal   prometheus.Counter
 	cancelTotal    *prometheus.CounterVec
+	revokeTotal    *prometheus.CounterVec
 	upkeepFailed   *prometheus.CounterVec
 }
 
@@ -55,6 +57,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		notifySent:     counter("queuebox_notifications_sent_total", "Notifications to other servers.", "result"),
 		sweptTotal:     counter("queuebox_swept_total", "Messages ended by the sweep, by what became of them.", "outcome"),
 		cancelTotal:    counter("queuebox_cancels_total", "Calls of Cancel, by the state after the call.", "queue", "state"),
+		revokeTotal:    counter("queuebox_revokes_total", "Calls of RevokeClaim, by what became of the message.", "queue", "result"),
 		upkeepFailed:   counter("queuebox_upkeep_failures_total", "Failed calls of the background work.", "what"),
 		retainedTotal: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "queuebox_retained_total", Help: "Rows deleted past their retention.",
@@ -88,7 +91,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 	for _, c := range []prometheus.Collector{
 		m.enqueuedTotal, m.duplicateTotal, m.claimedTotal, m.settledTotal, m.refusedTotal, m.renewedTotal, m.statements,
 		m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
-		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.upkeepFailed,
+		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.revokeTotal, m.upkeepFailed,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -136,6 +139,9 @@ func (m *metrics) queue(name string) string {
 		}
 		for _, s := range []string{"cancelled", "asked", "finished"} {
 			m.cancelTotal.WithLabelValues(label, s)
+		}
+		for _, s := range []string{"pending", "dead", "cancelled", "not_claimed"} {
+			m.revokeTotal.WithLabelValues(label, s)
 		}
 		for _, s := range []storage.ItemStatus{storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown} {
 			m.refusedTotal.WithLabelValues(label, statusLabel(s))
@@ -193,6 +199,14 @@ func (m *metrics) cancelled(queue string, state storage.State) {
 	case storage.StatePending, storage.StateCompleted, storage.StateDead:
 	}
 	m.cancelTotal.WithLabelValues(m.queue(queue), told).Inc()
+}
+
+func (m *metrics) revoked(queue string, res storage.RevokeResult) {
+	told := "not_claimed"
+	if res.Revoked {
+		told = strings.ToLower(stateName(res.Message.State))
+	}
+	m.revokeTotal.WithLabelValues(m.queue(queue), told).Inc()
 }
 
 func outcomeLabel(o storage.Outcome) string {

@@ -26,11 +26,6 @@ func (a *api) ExplainMessage(context.Context, *queueboxv1.ExplainMessageRequest)
 	return nil, unimplemented("AdminService.ExplainMessage")
 }
 
-// RevokeClaim is not built yet.
-func (a *api) RevokeClaim(context.Context, *queueboxv1.RevokeClaimRequest) (*queueboxv1.RevokeClaimResponse, error) {
-	return nil, unimplemented("AdminService.RevokeClaim")
-}
-
 // RedriveMessages is not built yet.
 func (a *api) RedriveMessages(context.Context, *queueboxv1.RedriveMessagesRequest) (*queueboxv1.RedriveMessagesResponse, error) {
 	return nil, unimplemented("AdminService.RedriveMessages")

@@ -57,12 +57,10 @@ type RevokeParams struct {
 type RevokeResult struct {
 	// Revoked is false where nobody held the message; nothing changed then.
 	Revoked bool
-	// State of the message after the call.
-	State State
-	// WorkerID that lost the claim, and the token that is dead. The caller keeps it to find
-	// the stream that showed it (T6) and tells it to nobody.
+	// Message after the call, without its payload.
+	Message Message
+	// WorkerID that lost the claim.
 	WorkerID string
-	Token    Token
 	// Ready: the message, or the next one of its key, may be claimed now.
 	Ready bool
 	Now   time.Time

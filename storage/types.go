@@ -55,6 +55,9 @@ const (
 	ActionRetry      Action = 2
 	ActionDeadLetter Action = 3
 	ActionRelease    Action = 4
+	// ActionRevoke stands in the history alone, where an operator took a claim away: its
+	// token is lost and not settled (S8).
+	ActionRevoke Action = 5
 )
 
 // Outcome is what became of a message at a settlement. The numbers are stored and

@@ -397,14 +397,27 @@ func badAdminInputs(c *Client, id string) []badInput {
 		})
 	}
 
+	for _, bad := range []struct {
+		name string
+		want Want
+		req  *queueboxv1.RevokeClaimRequest
+	}{
+		{"without a queue", invalid("queue"), &queueboxv1.RevokeClaimRequest{MessageId: id}},
+		{"without a message_id", invalid("message_id"), &queueboxv1.RevokeClaimRequest{Queue: "q"}},
+		{"foreign message_id", invalid("message_id"), &queueboxv1.RevokeClaimRequest{Queue: "q", MessageId: "nonsense"}},
+		{"S8 message_id of another queue", messageNotFound, &queueboxv1.RevokeClaimRequest{Queue: "other", MessageId: id}},
+		{"S8 unknown queue", messageNotFound, &queueboxv1.RevokeClaimRequest{Queue: "unknown", MessageId: id}},
+	} {
+		add(bad.want, "RevokeClaim "+bad.name, func(ctx context.Context) error {
+			_, err := c.Admin.RevokeClaim(ctx, bad.req)
+			return err
+		})
+	}
+
 	// E13: what later builds have is refused, never accepted and ignored.
 	later := func(name string, call func(ctx context.Context) error) { add(unimplemented, "E13 "+name, call) }
 	later("ExplainMessage", func(ctx context.Context) error {
 		_, err := c.Admin.ExplainMessage(ctx, &queueboxv1.ExplainMessageRequest{Queue: "q", MessageId: id})
-		return err
-	})
-	later("RevokeClaim", func(ctx context.Context) error {
-		_, err := c.Admin.RevokeClaim(ctx, &queueboxv1.RevokeClaimRequest{Queue: "q", MessageId: id})
 		return err
 	})
 	later("RedriveMessages", func(ctx context.Context) error {

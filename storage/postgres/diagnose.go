@@ -88,9 +88,19 @@ func (f *facts) held() bool {
 	return stateIs(f.live.state, storage.StateProcessing) && is(f.live.mine)
 }
 
+// revoked tells that an operator took this claim away. The history says so, and after it the
+// dead message that the claim ended with.
+func (f *facts) revoked() bool {
+	own, gone := f.own.action, f.gone.action
+	return own != nil && storage.Action(*own) == storage.ActionRevoke ||
+		is(f.gone.mine) && storage.Action(*gone) == storage.ActionRevoke
+}
+
 // recorded is what this token was settled as, nil where it was not (S5, S6).
 func (f *facts) recorded() *record {
 	switch {
+	case f.revoked():
+		return nil
 	case f.own.action != nil:
 		return &record{
 			action: storage.Action(*f.own.action), outcome: storage.Outcome(*f.own.outcome),
@@ -131,6 +141,8 @@ func (f *facts) verdict() (storage.ItemStatus, storage.LostCause) {
 		return storage.ItemSettled, 0
 	}
 	switch {
+	case f.revoked():
+		return storage.ItemLost, storage.LostRevoked
 	case f.live.state != nil:
 		return storage.ItemLost, f.liveCause()
 	case f.done.mine != nil:

@@ -17,6 +17,7 @@ func Statements() (map[string]string, error) {
 		"message_get": s.messageGet, "message_list": s.messageList, "blocked": s.blocked,
 		"maintain_calls": s.maintainCalls, "sweep": s.sweep, "cancel": s.cancel,
 		"retain_dead": s.retainDead, "retain_completed": s.retainCompleted, "retain_settlement": s.retainSettlement,
+		"revoke": s.revoke,
 	}, err
 }
 

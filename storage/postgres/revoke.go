@@ -2,11 +2,49 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/queuebox/queuebox/storage"
 )
 
-// Revoke is not built yet.
-func (s *Store) Revoke(_ context.Context, _ storage.RevokeParams) (storage.RevokeResult, error) {
-	return storage.RevokeResult{}, storage.ErrNotSupported
+// Revoke implements storage.Operator: the claim in one statement, and in a second one, of a
+// later snapshot, what the message is after that; both in one round trip.
+func (s *Store) Revoke(ctx context.Context, p storage.RevokeParams) (storage.RevokeResult, error) {
+	var (
+		out     storage.RevokeResult
+		outcome *int16
+		worker  *string
+		found   bool
+		now     time.Time
+	)
+	steps := []step{
+		{sql: s.sql.revoke, args: []any{p.Ref.QueueID, p.Ref.Position, p.Refund}, scan: each(
+			func() { outcome, worker = nil, nil },
+			func(r pgx.Rows) error { return r.Scan(&outcome, &worker) },
+		)},
+		{sql: s.sql.messageGet, args: []any{p.Ref.QueueID, p.Ref.Position, false}, scan: each(
+			func() { found = false },
+			func(r pgx.Rows) (err error) {
+				found = true
+				out.Message, err = scanMessage(r)
+				return err
+			},
+		)},
+		{sql: s.sql.now, scan: one(func(r pgx.Rows) error { return r.Scan(&now) })},
+	}
+	if err := s.write(ctx, "revoke", steps...); err != nil {
+		return storage.RevokeResult{}, err
+	}
+	if !found {
+		return storage.RevokeResult{}, fmt.Errorf("postgres: revoke: %w", storage.ErrMessageNotFound)
+	}
+	out.Now = now.UTC()
+	if outcome != nil {
+		out.Revoked, out.WorkerID = true, text(worker)
+		out.Ready = storage.Outcome(*outcome) == storage.OutcomeReleased
+	}
+	return out, nil
 }

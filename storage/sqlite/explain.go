@@ -43,6 +43,9 @@ func (c *session) explainHistory(ctx context.Context, ref storage.Ref, token sto
 	e := explanation{status: storage.ItemSettled}
 	err := c.one(ctx, qExplainHistory, args(ref.QueueID, ref.Position, token[:]),
 		&e.action, &e.outcome, &e.deadReason, &e.settleTime, &e.readyTime)
+	if e.action == storage.ActionRevoke {
+		return lost(storage.LostRevoked), err
+	}
 	return e, err
 }
 
@@ -92,6 +95,8 @@ func (c *session) explainFinished(ctx context.Context, ref storage.Ref, token st
 	}
 	mine := bytes.Equal(held, token[:])
 	switch {
+	case mine && e.action == storage.ActionRevoke:
+		return lost(storage.LostRevoked), nil
 	case mine && e.action != 0:
 		e.outcome = finishedOutcome(state)
 		return e, nil

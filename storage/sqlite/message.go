@@ -78,31 +78,38 @@ func withPayload(m storage.Message, wanted bool) storage.Message {
 // GetMessage implements storage.Admin.
 func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (storage.Message, error) {
 	var m storage.Message
-	err := s.read(ctx, "get message", func(c *session) error {
-		a := args(ref.QueueID, ref.Position, payload)
-		err := c.each(ctx, qGetLive, a, func(rows *sql.Rows) error {
-			live, err := scanLive(rows)
-			m = live.Message
-			return err
-		})
-		if err != nil || m.Ref.Position != 0 {
-			return err
-		}
-		for _, q := range []query{qGetCompleted, qGetDead} {
-			err := c.each(ctx, q, a, func(rows *sql.Rows) (err error) {
-				m, err = scanFinished(rows)
-				return err
-			})
-			if err != nil || m.Ref.Position != 0 {
-				return err
-			}
-		}
-		return storage.ErrMessageNotFound
+	err := s.read(ctx, "get message", func(c *session) (err error) {
+		m, err = c.message(ctx, ref, payload)
+		return err
 	})
 	if err != nil {
 		return storage.Message{}, err
 	}
-	return withPayload(m, payload), nil
+	return m, nil
+}
+
+// message reads a message, live or finished and kept; ErrMessageNotFound where there is none.
+func (c *session) message(ctx context.Context, ref storage.Ref, payload bool) (storage.Message, error) {
+	var m storage.Message
+	a := args(ref.QueueID, ref.Position, payload)
+	err := c.each(ctx, qGetLive, a, func(rows *sql.Rows) error {
+		live, err := scanLive(rows)
+		m = live.Message
+		return err
+	})
+	for _, q := range []query{qGetCompleted, qGetDead} {
+		if err != nil || m.Ref.Position != 0 {
+			break
+		}
+		err = c.each(ctx, q, a, func(rows *sql.Rows) (err error) {
+			m, err = scanFinished(rows)
+			return err
+		})
+	}
+	if err == nil && m.Ref.Position == 0 {
+		err = storage.ErrMessageNotFound
+	}
+	return withPayload(m, payload), err
 }
 
 // ListMessages implements storage.Admin. A message is in one of three tables; all are

@@ -41,6 +41,9 @@ var plans = map[query]string{
 	qSweepFindRefs:  "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
 	qEndCopy:        "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
 	qCancelAsk:      "SEARCH message USING INTEGER PRIMARY KEY (rowid=?)",
+	qRevokeHold:     "SEARCH message USING INTEGER PRIMARY KEY",
+	qRevokeReturn:   "SEARCH message USING INTEGER PRIMARY KEY",
+	qRevokeDead:     "SEARCH message USING INTEGER PRIMARY KEY",
 
 	qRetainCompletedFind:   "completed_finish (queue_id=? AND finish_time<?)",
 	qRetainCompletedDelete: "SEARCH completed USING INTEGER PRIMARY KEY (rowid=?)",

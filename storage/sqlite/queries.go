@@ -70,6 +70,9 @@ const (
 	qSweepFindRefs query = "sweep_find_refs"
 	qEndCopy       query = "end_copy"
 	qCancelAsk     query = "cancel_ask"
+	qRevokeHold    query = "revoke_hold"
+	qRevokeReturn  query = "revoke_return"
+	qRevokeDead    query = "revoke_dead"
 
 	qRetainCompletedFind   query = "retain_completed_find"
 	qRetainCompletedDelete query = "retain_completed_delete"

@@ -68,6 +68,7 @@ func sections() []section {
 		{"upkeep", []group{
 			{"sweep", sweepRules()},
 			{"cancel", cancelRules()},
+			{"revoke", revokeRules()},
 			{"upkeep_race", upkeepRaceRules()},
 		}},
 		{"retain", []group{{"retain", retainRules()}}},

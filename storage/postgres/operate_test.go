@@ -1,0 +1,37 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// C12: what an operator asks of one message seeks it, whatever the statistics were taken on.
+func TestC12OperatorsPlansArePinned(t *testing.T) {
+	const rows = 5000
+	d := newDatabase(t, false)
+	q := queue(t, d.store, "plans")
+	for _, at := range []string{"empty", "full", "all leased"} {
+		t.Run("analysed "+at, func(t *testing.T) {
+			d.exec(t, "TRUNCATE queuebox.message, queuebox.completed, queuebox.dead, queuebox.settlement")
+			switch at {
+			case "full":
+				d.fill(t, q.ID, rows, pendingShape)
+			case "all leased":
+				d.fill(t, q.ID, rows, leasedShape)
+			}
+			d.exec(t, "VACUUM ANALYZE queuebox.message")
+			d.exec(t, "ANALYZE queuebox.completed, queuebox.dead, queuebox.settlement, queuebox.queue")
+			p := newPlanner(t, d)
+			d.fill(t, q.ID, rows, pendingShape)
+			d.fill(t, q.ID, rows, leasedShape)
+			position := d.lines(t, "SELECT max(position)::text FROM queuebox.message WHERE queue_id = $1 AND state = 1", q.ID)[0]
+			for _, refund := range []string{"true", "false"} {
+				plan := p.explain(t, "revoke", fmt.Sprint(q.ID), position, refund)
+				pinned(t, "revoke", plan)
+				require.LessOrEqual(t, plan.buffers(), 100, "revoke")
+			}
+		})
+	}
+}
