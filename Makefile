@@ -11,12 +11,14 @@ TESTFLAGS += -count=1
 endif
 # How many times each benchmark runs; benchstat wants 6 or more to say something.
 COUNT ?= 1
+# How long `make stress` loads each engine.
+STRESS ?= 10m
 
 LINT := .tools/bin/golangci-lint
 BENCHSTAT := .tools/bin/benchstat
 
 .DEFAULT_GOAL := help
-.PHONY: help build test check generate lint fmt demo bench tools clean
+.PHONY: help build test check generate lint fmt demo bench stress tools clean
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +55,9 @@ demo: ## Run the webhook demo from nothing on SQLite, in under a minute.
 
 bench: ## Run the benchmarks on both engines; COUNT=6 for benchstat.
 	scripts/with-postgres $(GO) test -run '^$$' -bench . -count=$(COUNT) -timeout=60m ./bench/...
+
+stress: ## Run the stress test on both engines, STRESS (10m) each: order, leases, settlements over crashes.
+	scripts/with-postgres $(GO) test -count=1 -timeout=120m -v -run TestStress ./internal/stress -stress=$(STRESS)
 
 tools: $(LINT) $(BENCHSTAT) ## Fetch or build buf, golangci-lint and benchstat under .tools/.
 	scripts/buf --version

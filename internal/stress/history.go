@@ -1,0 +1,224 @@
+package stress
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// History is what callers sent and were answered. All times are those of the caller, who
+// cannot know when the server did a thing, only that it was between Sent and Got. The
+// rules are judged so that every reported violation is one, whatever lay between.
+type History struct {
+	mu       sync.Mutex
+	messages map[storage.Ref]*message
+	blocking map[int32]bool
+	problems []string
+	dropped  int
+}
+
+// message is all that is known of one message.
+type message struct {
+	ref        storage.Ref
+	key        string
+	enqueued   span // zero where the answer was lost
+	deliveries []Delivery
+	settles    []Settle
+	calls      []call // cancels and revokes
+	redrives   []span
+	// deaths are the finish times at which the message was seen dead.
+	deaths []time.Time
+}
+
+type span struct{ sent, got time.Time }
+
+type call struct {
+	span
+
+	what string
+}
+
+// Delivery is a message in the answer of a claim.
+type Delivery struct {
+	Ref       storage.Ref
+	Key       string
+	Token     string
+	Attempt   int32
+	Sent, Got time.Time
+	Lease     time.Duration
+}
+
+// Settle is a settlement that was tried, and its answer.
+type Settle struct {
+	Ref    storage.Ref
+	Token  string
+	Action string
+	// Verdict is applied, already, settled, lost or unknown.
+	Verdict   string
+	Outcome   string
+	Facts     string // what S5 says must be the same in a repeat
+	Sent, Got time.Time
+}
+
+// The verdicts.
+const (
+	Applied = "applied"
+	Already = "already"
+	Settled = "settled"
+	Lost    = "lost"
+	Unknown = "unknown"
+)
+
+// maxProblems bounds what is kept; the rest is counted.
+const maxProblems = 200
+
+// NewHistory makes an empty one. In the queues named a dead message blocks its key (O7).
+func NewHistory(blocking ...int32) *History {
+	h := &History{messages: map[storage.Ref]*message{}, blocking: map[int32]bool{}}
+	for _, id := range blocking {
+		h.blocking[id] = true
+	}
+	return h
+}
+
+func (h *History) of(ref storage.Ref, key string) *message {
+	m := h.messages[ref]
+	if m == nil {
+		m = &message{ref: ref}
+		h.messages[ref] = m
+	}
+	if key != "" {
+		m.key = key
+	}
+	return m
+}
+
+// Enqueued notes an acknowledged enqueue.
+func (h *History) Enqueued(ref storage.Ref, key string, sent, got time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.of(ref, key).enqueued = span{sent, got}
+}
+
+// Delivered notes the messages of one answer of a claim, and judges the answer (O3).
+func (h *History) Delivered(ds []Delivery) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	seen := map[string]storage.Ref{}
+	for _, d := range ds {
+		m := h.of(d.Ref, d.Key)
+		m.deliveries = append(m.deliveries, d)
+		if d.Key == "" {
+			continue
+		}
+		k := fmt.Sprint(d.Ref.QueueID, "/", d.Key)
+		if other, twice := seen[k]; twice {
+			h.fail("O3", "key %s twice in one answer: %v and %v", d.Key, other, d.Ref)
+		}
+		seen[k] = d.Ref
+	}
+}
+
+// Settled notes a settlement.
+func (h *History) Settled(s Settle) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.of(s.Ref, "")
+	m.settles = append(m.settles, s)
+}
+
+// Called notes a cancel or a revoke, whatever its answer.
+func (h *History) Called(ref storage.Ref, what string, sent, got time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.of(ref, "")
+	m.calls = append(m.calls, call{span{sent, got}, what})
+}
+
+// Redriven notes a redrive that may have moved the message.
+func (h *History) Redriven(ref storage.Ref, sent, got time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.of(ref, "")
+	m.redrives = append(m.redrives, span{sent, got})
+}
+
+// SeenDead notes the finish time of a message that was seen dead or cancelled.
+func (h *History) SeenDead(ref storage.Ref, finish time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.of(ref, "")
+	if !slices.Contains(m.deaths, finish) {
+		m.deaths = append(m.deaths, finish)
+	}
+}
+
+// Fail notes a violation that somebody else found.
+func (h *History) Fail(rule, format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fail(rule, format, args...)
+}
+
+func (h *History) fail(rule, format string, args ...any) {
+	if len(h.problems) >= maxProblems {
+		h.dropped++
+		return
+	}
+	h.problems = append(h.problems, rule+": "+fmt.Sprintf(format, args...))
+}
+
+// Acknowledged are the messages whose enqueue was acknowledged.
+func (h *History) Acknowledged() []storage.Ref {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var refs []storage.Ref
+	for ref, m := range h.messages {
+		if !m.enqueued.got.IsZero() {
+			refs = append(refs, ref)
+		}
+	}
+	return refs
+}
+
+// Completed tells whether a completion of the message was acknowledged.
+func (h *History) Completed(ref storage.Ref) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := h.messages[ref]
+	if m == nil {
+		return false
+	}
+	return slices.ContainsFunc(m.settles, func(s Settle) bool {
+		return s.Action == "complete" && (s.Verdict == Applied || s.Verdict == Already)
+	})
+}
+
+// Counts sums up for people.
+func (h *History) Counts() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var deliveries, redrives, calls int
+	verdicts := map[string]int{}
+	for _, m := range h.messages {
+		deliveries += len(m.deliveries)
+		redrives += len(m.redrives)
+		calls += len(m.calls)
+		for _, s := range m.settles {
+			verdicts[s.Action+" "+s.Verdict]++
+		}
+	}
+	out := fmt.Sprintf("%d messages, %d deliveries, %d cancels and revokes, %d redrives; settlements:", len(h.messages), deliveries, calls, redrives)
+	names := make([]string, 0, len(verdicts))
+	for n := range verdicts {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		out += fmt.Sprintf(" %s %d,", n, verdicts[n])
+	}
+	return out[:len(out)-1]
+}

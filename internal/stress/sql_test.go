@@ -1,0 +1,55 @@
+package stress
+
+import "github.com/queuebox/queuebox/internal/blackbox"
+
+// looks are the statements with which the checker looks into a database.
+type looks struct {
+	// look finds keys with two heads or two live leases; stuck what no claim will ever find;
+	// live counts, left shows the live messages, finals tells every message's state and finish time.
+	look, stuck, live, left, finals string
+	// dead finds some dead messages, with their finish time.
+	dead string
+}
+
+func (r *run) sql() looks {
+	if r.engine == blackbox.EnginePostgres {
+		return looks{
+			look: `SELECT 'two heads', key_id, array_agg(position)::text FROM queuebox.message WHERE place < 2 AND key_id IS NOT NULL GROUP BY key_id HAVING count(*) > 1
+				UNION ALL
+				SELECT 'two leases', key_id, array_agg(position)::text FROM queuebox.message WHERE key_id IS NOT NULL AND state = 1 AND lease_end > clock_timestamp() GROUP BY key_id HAVING count(*) > 1`,
+			stuck: `SELECT 'no head', k.key_id, count(*) FROM queuebox.ordering_key k JOIN queuebox.message m ON m.key_id = k.key_id
+				WHERE NOT EXISTS (SELECT 1 FROM queuebox.dead d WHERE d.queue_id = k.queue_id AND d.position = k.blocked_by AND d.state = 4)
+				GROUP BY k.key_id HAVING count(*) FILTER (WHERE m.place < 2) <> 1
+				UNION ALL
+				SELECT 'parked without a key', position, 1 FROM queuebox.message WHERE place = 2 AND key_id IS NULL
+				UNION ALL
+				SELECT 'delayed past its time', position, 1 FROM queuebox.message WHERE state = 0 AND place < 2 AND attempt >= max_attempts`,
+			live: `SELECT count(*) FROM queuebox.message`,
+			left: `SELECT m.position, m.place, m.state, m.attempt, m.max_attempts, m.ready_time, m.lease_end, m.cancel_requested, k.name, k.blocked_by
+				FROM queuebox.message m LEFT JOIN queuebox.ordering_key k ON k.key_id = m.key_id ORDER BY k.name, m.position LIMIT 40`,
+			finals: `SELECT queue_id, position, state::bigint, 0::double precision FROM queuebox.message
+				UNION ALL SELECT queue_id, position, 2, extract(epoch FROM finish_time)::double precision FROM queuebox.completed
+				UNION ALL SELECT queue_id, position, state, extract(epoch FROM finish_time)::double precision FROM queuebox.dead`,
+			dead: `SELECT queue_id, position, extract(epoch FROM finish_time)::double precision FROM queuebox.dead WHERE state = 4 ORDER BY random() LIMIT 20`,
+		}
+	}
+	return looks{
+		look: `SELECT 'two heads', key_id, group_concat(position) FROM message WHERE place < 2 AND key_id IS NOT NULL GROUP BY key_id HAVING count(*) > 1
+			UNION ALL
+			SELECT 'two leases', key_id, group_concat(position) FROM message WHERE key_id IS NOT NULL AND state = 1 AND lease_end > unixepoch('subsec') * 1000 GROUP BY key_id HAVING count(*) > 1`,
+		stuck: `SELECT 'no head', k.id, count(*) FROM ordering_key k JOIN message m ON m.key_id = k.id
+			WHERE NOT EXISTS (SELECT 1 FROM dead d WHERE d.queue_id = k.queue_id AND d.position = k.blocked_by AND d.state = 4)
+			GROUP BY k.id HAVING count(*) FILTER (WHERE m.place < 2) <> 1
+			UNION ALL
+			SELECT 'parked without a key', position, 1 FROM message WHERE place = 2 AND key_id IS NULL
+			UNION ALL
+			SELECT 'delayed past its time', position, 1 FROM message WHERE state = 0 AND place < 2 AND attempt >= max_attempts`,
+		live: `SELECT count(*) FROM message`,
+		left: `SELECT m.position, m.place, m.state, m.attempt, m.max_attempts, m.ready_time, m.lease_end, m.cancel_requested, k.key, k.blocked_by
+			FROM message m LEFT JOIN ordering_key k ON k.id = m.key_id ORDER BY k.key, m.position LIMIT 40`,
+		finals: `SELECT queue_id, position, state, 0.0 FROM message
+			UNION ALL SELECT queue_id, position, 2, finish_time / 1000.0 FROM completed
+			UNION ALL SELECT queue_id, position, state, finish_time / 1000.0 FROM dead`,
+		dead: `SELECT queue_id, position, finish_time / 1000.0 FROM dead WHERE state = 4 ORDER BY random() LIMIT 20`,
+	}
+}
