@@ -202,6 +202,6 @@ func TestJoinedStatementsAreLinear(t *testing.T) {
 	for i := range keys {
 		keys[i] = "key-" + strconv.Itoa(i)
 	}
-	check("enqueue_keys", ids, "'{"+strings.Join(keys, ",")+"}'", repeat(n, "x"))
+	check("enqueue_keys", ids, "'{"+strings.Join(keys, ",")+"}'", repeat(n, "x"), repeat(n, "f"))
 	check("enqueue_keys_read", ids, "'{"+strings.Join(keys, ",")+"}'")
 }

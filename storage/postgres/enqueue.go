@@ -33,9 +33,6 @@ func columnsOf(messages []storage.NewMessage) (columns, error) {
 	}
 	for i := range messages {
 		m := &messages[i]
-		if m.OrderingKey != "" {
-			return c, fmt.Errorf("postgres: enqueue: ordering key: %w", storage.ErrNotSupported)
-		}
 		var attributes *string
 		if m.Attributes != nil {
 			raw, err := json.Marshal(m.Attributes)
@@ -93,8 +90,9 @@ func scanInserted(into *[]inserted) func(pgx.Rows) error {
 	})
 }
 
-// Enqueue implements storage.Store. Messages with idempotency keys go another way,
-// so that the others pay nothing for them.
+// Enqueue implements storage.Store. Messages with idempotency keys go another way, and those
+// with ordering keys take the locks of their keys before, so that the others pay nothing for
+// either. A call goes one way as a whole, since it is atomic (E9).
 func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.EnqueueResult, error) {
 	if len(p.Messages) == 0 {
 		now, err := s.Now(ctx)
@@ -110,8 +108,14 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 		}
 	}
 	rows := make([]inserted, 0, len(p.Messages))
-	err = s.write(ctx, "enqueue", step{sql: s.sql.enqueue, args: c.args(), scan: scanInserted(&rows)})
-	if err != nil {
+	insert := step{sql: s.sql.enqueue, args: c.args(), scan: scanInserted(&rows)}
+	var steps []step
+	if keys := orderingKeys(p.Messages); len(keys) > 0 {
+		steps = s.lockNames(keys)
+		insert.sql = s.sql.enqueueOrdered
+		insert.args = append(c.args(), orderingNames(p.Messages), make([]*int64, len(p.Messages)), make([]string, len(p.Messages)))
+	}
+	if err := s.write(ctx, "enqueue", append(steps, insert)...); err != nil {
 		return storage.EnqueueResult{}, noQueue("enqueue", err)
 	}
 	// A database promises no order of returned rows; positions rise with the items.
@@ -132,9 +136,30 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 	return out, nil
 }
 
-// noQueue names the one thing that the inserts refuse by a null: a queue that is not there.
+// orderingKeys lists the ordering keys of messages, some of them more than once.
+func orderingKeys(messages []storage.NewMessage) []namedKey {
+	var keys []namedKey
+	for i := range messages {
+		if m := &messages[i]; m.OrderingKey != "" {
+			keys = append(keys, namedKey{queueID: m.QueueID, name: m.OrderingKey})
+		}
+	}
+	return keys
+}
+
+// orderingNames has the ordering key of each message, empty for none.
+func orderingNames(messages []storage.NewMessage) []string {
+	names := make([]string, len(messages))
+	for i := range messages {
+		names[i] = messages[i].OrderingKey
+	}
+	return names
+}
+
+// noQueue names the one thing that the inserts refuse by a null in max_attempts: a queue that
+// is not there.
 func noQueue(what string, err error) error {
-	if hasCode(err, codeNotNullViolation) {
+	if nullColumn(err) == "max_attempts" {
 		return fmt.Errorf("postgres: %s: %w", what, storage.ErrQueueNotFound)
 	}
 	return err

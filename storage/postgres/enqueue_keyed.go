@@ -33,7 +33,7 @@ type heldKey struct {
 // enqueueKeyed inserts messages of which some have idempotency keys (E1 to E6). Two
 // round trips: the keys are taken and locked, then what they say decides, then the
 // messages are inserted. Positions are drawn first, in the order of the messages,
-// though the keys are taken in their own order.
+// though the keys are taken in their own order. Ordering keys are locked before all that.
 func (s *Store) enqueueKeyed(ctx context.Context, messages []storage.NewMessage) (storage.EnqueueResult, error) {
 	for range keyTries {
 		out, again, err := s.enqueueKeyedOnce(ctx, messages)
@@ -50,6 +50,7 @@ func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMess
 		keys      = make([]string, len(messages))
 		hashes    = make([][]byte, len(messages))
 		positions = make([]int64, len(messages))
+		ordered   = make([]bool, len(messages))
 		held      map[queueKey]heldKey
 		now       time.Time
 		rows      []inserted
@@ -57,9 +58,16 @@ func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMess
 	)
 	for i := range messages {
 		ids[i], keys[i], hashes[i] = messages[i].QueueID, messages[i].IdempotencyKey, messages[i].ContentHash[:]
+		ordered[i] = messages[i].OrderingKey != ""
 	}
-	first := []step{
-		{sql: s.sql.enqueueKeys, args: []any{ids, keys, hashes}, scan: each(nil, func(r pgx.Rows) error {
+	// Ordering keys come before everything (D12), so positions are drawn under their locks.
+	ordering := orderingKeys(messages)
+	var first []step
+	if len(ordering) > 0 {
+		first = s.lockNames(ordering)
+	}
+	first = append(first, []step{
+		{sql: s.sql.enqueueKeys, args: []any{ids, keys, hashes, ordered}, scan: each(nil, func(r pgx.Rows) error {
 			var ord, position, taken int64
 			if err := r.Scan(&ord, &position, &taken); err != nil {
 				return err
@@ -81,7 +89,7 @@ func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMess
 			},
 		)},
 		{sql: s.sql.now, scan: one(func(r pgx.Rows) error { return r.Scan(&now) })},
-	}
+	}...)
 	var plan keyedPlan
 	err = s.transact(ctx, "enqueue", first, func() ([]step, bool) {
 		plan = planKeyed(messages, positions, held)
@@ -104,7 +112,11 @@ func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMess
 			named = append(named, keys[i])
 		}
 		c, _ := columnsOf(insert) // the caller has been through it
-		return append(steps, step{sql: s.sql.enqueueKeyed, args: append(c.args(), at, named), scan: scanInserted(&rows)}), true
+		put := step{sql: s.sql.enqueueKeyed, args: append(c.args(), at, named), scan: scanInserted(&rows)}
+		if len(ordering) > 0 {
+			put.sql, put.args = s.sql.enqueueOrdered, append(c.args(), orderingNames(insert), at, named)
+		}
+		return append(steps, put), true
 	})
 	if err != nil {
 		return storage.EnqueueResult{}, false, noQueue("enqueue", err)

@@ -67,7 +67,7 @@ func rolledBack(err error) bool {
 // again tells whether the same transaction, run once more, may well pass (D2).
 func again(err error) bool {
 	c := code(err)
-	return c == codeSerializationFailure || c == codeDeadlockDetected
+	return c == codeSerializationFailure || c == codeDeadlockDetected || keyVanished(err)
 }
 
 // connectError marks an error that happened before anything was sent.
@@ -113,6 +113,9 @@ func classify(what string, err error, write bool) error {
 		return wrap(storage.ErrUnavailable)
 	case codeUndefinedTable, codeUndefinedColumn, codeInvalidSchemaName:
 		return wrap(storage.ErrSchema)
+	}
+	if keyVanished(err) {
+		return wrap(storage.ErrUnavailable)
 	}
 	switch c[:2] {
 	case classResources, classAuthorization:

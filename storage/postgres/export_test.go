@@ -15,6 +15,8 @@ func Statements() (map[string]string, error) {
 		"diagnose": s.diagnose, "enqueue": s.enqueue, "enqueue_keys": s.enqueueKeys,
 		"enqueue_keys_read": s.enqueueKeysRead, "enqueue_keyed": s.enqueueKeyed,
 		"message_get": s.messageGet, "message_list": s.messageList, "blocked": s.blocked,
+		"enqueue_ordered": s.enqueueOrdered, "add_names": s.addNames, "lock_names": s.lockNames,
+		"lock_keys": s.lockKeys, "promote": s.promote, "wait_row": s.waitRow,
 		"maintain_calls": s.maintainCalls, "sweep": s.sweep, "cancel": s.cancel,
 		"retain_dead": s.retainDead, "retain_completed": s.retainCompleted, "retain_settlement": s.retainSettlement,
 		"revoke": s.revoke,

@@ -12,51 +12,109 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
-// Settle implements storage.Store: one statement for all items. Only items that it did
-// not return cost more: one look for all of them, and the slow lane for those whose row
-// was locked.
+// Settle implements storage.Store. Messages without ordering keys and messages with them go
+// in lanes of their own, so that the former pay nothing for the latter.
 func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.SettleResult, error) {
 	out := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
-	all := make([]int, len(p.Items))
+	var plain, ordered []int
 	for i := range p.Items {
-		all[i] = i
+		if keyed(p.Items[i].Ref) {
+			ordered = append(ordered, i)
+		} else {
+			plain = append(plain, i)
+		}
 	}
-	if len(all) == 0 {
+	switch {
+	case len(p.Items) == 0:
 		now, err := s.Now(ctx)
 		out.Now = now
 		return out, err
+	case len(ordered) == 0:
+		return out, s.settleLane(ctx, p.Items, plain, false, &out)
+	case len(plain) == 0:
+		return out, s.settleLane(ctx, p.Items, ordered, true, &out)
 	}
-	left, err := s.settleOnce(ctx, s.sql.settle, p.Items, all, &out)
+	// Each lane writes its own result, and they are put together afterwards.
+	other := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
+	errs := [2]error{}
+	var lanes sync.WaitGroup
+	lanes.Go(func() {
+		errs[1] = guarded(ctx, 0, func(ctx context.Context, _ int) error {
+			return s.settleLane(ctx, p.Items, ordered, true, &other)
+		})
+	})
+	errs[0] = s.settleLane(ctx, p.Items, plain, false, &out)
+	lanes.Wait()
+	for _, i := range ordered {
+		out.Items[i] = other.Items[i]
+	}
+	out.Ready = unite(out.Ready, other.Ready...)
+	if other.Now.After(out.Now) {
+		out.Now = other.Now
+	}
+	for _, err := range errs {
+		if errors.Is(err, storage.ErrOutcomeUnknown) {
+			return out, err // which a repeat of the whole call finds out
+		}
+	}
+	switch {
+	case errs[0] == nil && errs[1] == nil:
+		return out, nil
+	case errs[0] != nil && errs[1] != nil:
+		return out, errs[0]
+	}
+	// One lane is through, so the call has not failed; of the other nothing happened.
+	failed := plain
+	if errs[1] != nil {
+		failed = ordered
+	}
+	unknown(failed, func(i int) { out.Items[i] = storage.Settled{Status: storage.ItemUnknown} })
+	return out, nil
+}
+
+// settleLane settles some of the items: one statement for all of them, between the lock of
+// their keys and the promotion where they have keys. Only items that it did not return cost
+// more: one look for all of them, and the slow lane for those whose row was locked.
+func (s *Store) settleLane(ctx context.Context, items []storage.Settlement, all []int, ordered bool, out *storage.SettleResult) error {
+	left, err := s.settleOnce(ctx, s.sql.settle, items, all, ordered, out)
 	if err != nil || len(left) == 0 {
-		return out, err
+		return err
 	}
 	applied := len(left) < len(all)
-	held, err := s.settleDiagnose(ctx, p.Items, left, &out)
+	held, err := s.settleDiagnose(ctx, items, left, out)
 	if err != nil {
 		if !applied {
-			return out, err
+			return err
 		}
 		// Some items are applied, so the call has not failed; what the others are is unknown.
 		held = nil
 		unknown(left, func(i int) { out.Items[i] = storage.Settled{Status: storage.ItemUnknown} })
 	}
 	if len(held) == 0 {
-		return out, nil
+		return nil
 	}
 	var lock sync.Mutex
 	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
-		single := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
-		_, err := s.settleOnce(ctx, s.sql.settleWait, p.Items, []int{i}, &single)
-		if err != nil {
+		sql := s.sql.settleWait
+		if ordered {
+			// The wait comes before the lock of the key, which is for nobody to hold for long.
+			sql = s.sql.settle
+			if err := s.waitRow(ctx, "settle", items[i].Ref); err != nil {
+				return err
+			}
+		}
+		single := storage.SettleResult{Items: make([]storage.Settled, len(items))}
+		if _, err := s.settleOnce(ctx, sql, items, []int{i}, ordered, &single); err != nil {
 			return err
 		}
 		lock.Lock()
 		defer lock.Unlock()
 		out.Items[i] = single.Items[i]
+		out.Ready = unite(out.Ready, single.Ready...)
 		return nil
 	})
 	if err != nil {
-		return out, err
+		return err
 	}
 	left = left[:0]
 	for _, i := range held {
@@ -65,18 +123,18 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 		}
 	}
 	if len(left) == 0 {
-		return out, nil
+		return nil
 	}
-	if held, err = s.settleDiagnose(ctx, p.Items, left, &out); err != nil {
+	if held, err = s.settleDiagnose(ctx, items, left, out); err != nil {
 		held = left
 	}
 	unknown(held, func(i int) { out.Items[i] = storage.Settled{Status: storage.ItemUnknown} })
-	return out, nil
+	return nil
 }
 
 // settleOnce runs a settle statement for some items and returns those that it did not
 // answer: it applied the others, or had the lock of the row and saw that the lease is over.
-func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Settlement, some []int, out *storage.SettleResult) (left []int, err error) {
+func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Settlement, some []int, ordered bool, out *storage.SettleResult) (left []int, err error) {
 	n := len(some)
 	var (
 		ids       = make([]int32, n)
@@ -98,7 +156,7 @@ func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Sett
 		errs[k], reasons[k], results[k] = nullText(it.Error), nullText(it.ReasonCode), it.Result
 	}
 	answered := make([]bool, n)
-	err = s.write(ctx, "settle", step{
+	steps := []step{{
 		sql: sql, args: []any{ids, positions, tokens, actions, delays, errs, reasons, results},
 		scan: each(func() {
 			clear(answered)
@@ -131,8 +189,15 @@ func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Sett
 			}
 			return nil
 		}),
-	})
-	if err != nil {
+	}}
+	if ordered {
+		refs := make([]storage.Ref, 0, n)
+		for _, i := range some {
+			refs = append(refs, items[i].Ref)
+		}
+		steps = s.withKeys(refs, &out.Ready, steps...)
+	}
+	if err = s.write(ctx, "settle", steps...); err != nil {
 		return nil, err
 	}
 	out.Now = out.Now.UTC()

@@ -14,6 +14,8 @@ var queryFiles embed.FS
 type statements struct {
 	// The operator's calls on one message.
 	revoke string
+	// Ordering keys: their locks, and the head of each.
+	enqueueOrdered, addNames, lockNames, lockKeys, promote, waitRow string
 
 	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall                    string
 	renew, renewWait, settle, settleWait, diagnose                                           string
@@ -48,6 +50,8 @@ func loadStatements(testClock string) (statements, error) {
 		"enqueue": &s.enqueue, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_lock": &s.enqueueKeysLock,
 		"enqueue_keys_read": &s.enqueueKeysRead,
 		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
+		"enqueue_ordered": &s.enqueueOrdered, "add_names": &s.addNames, "lock_names": &s.lockNames,
+		"lock_keys": &s.lockKeys, "promote": &s.promote, "wait_row": &s.waitRow,
 		"queue_lock": &s.queueLock, "queue_create": &s.queueCreate, "queue_get": &s.queueGet,
 		"queue_get_by_id": &s.queueGetByID, "queue_list": &s.queueList, "queue_update": &s.queueUpdate,
 		"queue_pause": &s.queuePause, "queue_stats": &s.queueStats, "blocked": &s.blocked,

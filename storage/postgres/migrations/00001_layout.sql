@@ -28,15 +28,18 @@ CREATE TABLE queuebox.queue (
     CONSTRAINT queue_name_key UNIQUE (name)
 );
 
--- One sequence for all queues: positions rise, gaps mean nothing.
-CREATE SEQUENCE queuebox.message_position AS bigint;
+-- One sequence for all queues: positions rise, gaps mean nothing. A message with an
+-- ordering key takes the odd number above the one drawn, so its reference alone tells that
+-- its key must be locked, and the others never pay for a look.
+CREATE SEQUENCE queuebox.message_position AS bigint INCREMENT BY 2 START WITH 2;
 
--- One row for each live ordering key; its row lock is the lock of the key.
+-- One row for each live ordering key; its row lock is the lock of the key. blocked_by is the
+-- position of the dead message that blocks the key (O7), as long as that message is there.
 CREATE TABLE queuebox.ordering_key (
-    key_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    queue_id  integer NOT NULL,
-    name      text COLLATE "C" NOT NULL,
-    blocked   boolean NOT NULL DEFAULT false,
+    key_id      bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue_id    integer NOT NULL,
+    blocked_by  bigint,
+    name        text COLLATE "C" NOT NULL,
     CONSTRAINT ordering_key_name_key UNIQUE (queue_id, name)
 );
 
@@ -96,8 +99,11 @@ CREATE TABLE queuebox.message (
 CREATE INDEX message_ready ON queuebox.message (queue_id, priority DESC, ready_time, position) WHERE place = 0;
 -- Delayed messages wait here, where no claim walks over them.
 CREATE INDEX message_delayed ON queuebox.message (queue_id, ready_time, position) WHERE place = 1;
--- The messages of a key in their order.
-CREATE INDEX message_key ON queuebox.message (key_id, position) WHERE key_id IS NOT NULL;
+-- The head of a key: the database itself refuses a second one (O1).
+CREATE UNIQUE INDEX message_head ON queuebox.message (key_id) WHERE place < 2 AND key_id IS NOT NULL;
+-- Those behind it, in their order. No message stands in both, so a look for one kind cannot
+-- be planned over the other.
+CREATE INDEX message_parked ON queuebox.message (key_id, position) WHERE place = 2;
 
 -- Completed messages, by hour of their finish. The token makes a row the settlement
 -- history of its completion too.

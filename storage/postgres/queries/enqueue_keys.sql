@@ -1,12 +1,13 @@
--- Draws positions for the items, in their order, and takes the idempotency keys that
+-- Draws positions for the items, in their order, odd ones for those with an ordering key (whose
+-- lock the transaction has by now), and takes the idempotency keys that
 -- nobody has. A key of an open transaction is waited for, as long as lock_timeout says
 -- (E6). Keys are taken in one order everywhere, so that two batches cannot deadlock.
 -- Leans on idempotency_key_pkey.
 WITH item AS MATERIALIZED (
-    SELECT s.*, nextval('queuebox.message_position') AS position
+    SELECT s.*, nextval('queuebox.message_position') + CASE WHEN s.ordered THEN 1 ELSE 0 END AS position
     FROM (
-        SELECT u.* FROM unnest($1::integer[], $2::text[], $3::bytea[])
-            WITH ORDINALITY AS u (queue_id, key, content_hash, ord)
+        SELECT u.* FROM unnest($1::integer[], $2::text[], $3::bytea[], $4::boolean[])
+            WITH ORDINALITY AS u (queue_id, key, content_hash, ordered, ord)
         ORDER BY u.ord
     ) s
 ),

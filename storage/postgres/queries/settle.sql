@@ -3,7 +3,8 @@
 -- is judged (S2, S13). What is not returned is unknown, not lost. Of two items for one
 -- message the first is applied. Outcomes: 1 completed, 2 retried, 3 dead, 4 released, 5
 -- cancelled; actions: 1 complete, 2 retry, 3 dead-letter, 4 release.
--- Leans on message_pkey and queue_pkey.
+-- Messages with ordering keys are settled between lock_keys.sql and promote.sql.
+-- Leans on message_pkey, queue_pkey and ordering_key_pkey.
 WITH locked AS MATERIALIZED (
     SELECT u.ord, u.token, u.action, u.delay_us, u.error, u.reason_code, u.result,
         m.queue_id, m.position, m.lease_end, m.attempt, m.max_attempts, m.expire_time, m.cancel_requested
@@ -92,6 +93,22 @@ dead AS (
         r.attributes, r.payload
     FROM removed r
     WHERE r.decided IN (3, 5)
+),
+-- A head that dies blocks its key, where the queue says so (O7); the caller has the lock of
+-- the key. The later of two dead ones blocks: nothing behind it may go before it is gone.
+blocking AS MATERIALIZED (
+    SELECT k.tid, r.position
+    FROM removed r CROSS JOIN LATERAL (
+        SELECT k.ctid AS tid FROM queuebox.ordering_key k WHERE k.key_id = r.key_id LIMIT 1
+    ) k
+    WHERE r.decided = 3 AND r.key_id IS NOT NULL AND r.place < 2
+      AND (SELECT q.ordering_mode = 2 FROM queuebox.queue q WHERE q.queue_id = r.queue_id)
+),
+blocked AS (
+    UPDATE queuebox.ordering_key k
+    SET blocked_by = greatest(k.blocked_by, b.position)
+    FROM blocking b
+    WHERE k.ctid = b.tid
 ),
 history AS (
     INSERT INTO queuebox.settlement (queue_id, position, token, settle_time, available_time, action, outcome, dead_reason)

@@ -1,0 +1,105 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// keyed tells whether a message has an ordering key: its position is odd. Whatever may end
+// or move such a message goes through withKeys; only a claim, a renewal and a give-back do not.
+func keyed(ref storage.Ref) bool { return ref.Position&1 == 1 }
+
+// namedKey is an ordering key; an empty name is none.
+type namedKey struct {
+	queueID int32
+	name    string
+}
+
+// withKeys gives the steps of one transaction that does something to messages with ordering
+// keys: it locks the keys of the live ones among refs (D12), does it, and puts the keys right.
+// ready, where not nil, hears of the queues in which a message became the head of its key.
+func (s *Store) withKeys(refs []storage.Ref, ready *[]int32, steps ...step) []step {
+	ids, positions := splitRefs(refs)
+	all := make([]step, 0, len(steps)+2)
+	all = append(all, step{sql: s.sql.lockKeys, args: []any{ids, positions}})
+	all = append(all, steps...)
+	return append(all, s.promoteStep(ready))
+}
+
+// withNames does the same for keys that are named, those that have no row yet among them.
+// A step that inserts a message of such a key finds the row by its name; where it went away
+// it sets the place of the message to null, and the transaction runs again (keyVanished).
+func (s *Store) withNames(keys []namedKey, ready *[]int32, steps ...step) []step {
+	all := append(s.lockNames(keys), steps...)
+	return append(all, s.promoteStep(ready))
+}
+
+// lockNames gives the steps that make missing rows of keys and lock them all.
+func (s *Store) lockNames(keys []namedKey) []step {
+	ids, names := make([]int32, 0, len(keys)), make([]string, 0, len(keys))
+	for _, k := range keys {
+		ids, names = append(ids, k.queueID), append(names, k.name)
+	}
+	return []step{{sql: s.sql.addNames, args: []any{ids, names}}, {sql: s.sql.lockNames, args: []any{ids, names}}}
+}
+
+// promoteStep puts the keys right that an earlier step of the transaction has locked.
+func (s *Store) promoteStep(ready *[]int32) step {
+	return step{sql: s.sql.promote, scan: each(
+		func() {
+			if ready != nil {
+				*ready = nil
+			}
+		},
+		func(r pgx.Rows) error {
+			var id int32
+			err := r.Scan(&id)
+			if ready != nil {
+				*ready = append(*ready, id)
+			}
+			return err
+		},
+	)}
+}
+
+// waitRow waits for a message that somebody else holds, before its key is locked: nobody
+// waits for anything but keys while he has the lock of one.
+func (s *Store) waitRow(ctx context.Context, what string, ref storage.Ref) error {
+	return s.write(ctx, what+": wait", step{sql: s.sql.waitRow, args: []any{ref.QueueID, ref.Position}})
+}
+
+func splitRefs(refs []storage.Ref) (ids []int32, positions []int64) {
+	ids, positions = make([]int32, 0, len(refs)), make([]int64, 0, len(refs))
+	for _, r := range refs {
+		ids, positions = append(ids, r.QueueID), append(positions, r.Position)
+	}
+	return ids, positions
+}
+
+// unite adds queue ids that are not there yet.
+func unite(ids []int32, more ...int32) []int32 {
+	for _, id := range more {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// keyVanished tells that the row of an ordering key was removed, as one that nobody needs,
+// before the transaction that needs it had its lock.
+func keyVanished(err error) bool { return nullColumn(err) == "place" }
+
+// nullColumn names the column that refused a null.
+func nullColumn(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == codeNotNullViolation {
+		return pg.ColumnName
+	}
+	return ""
+}
