@@ -27,9 +27,7 @@ func (s *Store) Cancel(ctx context.Context, p storage.CancelParams) (storage.Can
 		if err != nil {
 			return rollback, err
 		}
-		v, state, err := c.cancel(quiet, res.Ref, res.State)
-		res.State = state
-		return v, err
+		return c.cancel(quiet, &res)
 	})
 	if err != nil {
 		return storage.CancelResult{}, err
@@ -55,18 +53,19 @@ func (c *session) cancelRef(ctx context.Context, p storage.CancelParams) (storag
 }
 
 // cancel ends a message that nobody holds, asks the holder of one that is held (S14), and
-// leaves one alone that is finished. It tells the state after that.
-func (c *session) cancel(ctx context.Context, ref storage.Ref, state storage.State) (verdict, storage.State, error) {
-	if state != storage.StatePending && state != storage.StateProcessing {
-		return rollback, state, nil
+// leaves one alone that is finished. It notes the state after that.
+func (c *session) cancel(ctx context.Context, res *storage.CancelResult) (verdict, error) {
+	if res.State != storage.StatePending && res.State != storage.StateProcessing {
+		return rollback, nil
 	}
-	ended, err := c.end(ctx, []int64{ref.Position}, true)
+	ended, ready, err := c.end(ctx, []int64{res.Ref.Position}, true)
 	if err != nil {
-		return rollback, state, err
+		return rollback, err
 	}
 	if len(ended) > 0 {
-		return commit, storage.StateCancelled, nil
+		res.State, res.Ready = storage.StateCancelled, len(ready) > 0
+		return commit, nil
 	}
-	n, err := c.exec(ctx, qCancelAsk, ref.QueueID, ref.Position)
-	return verdict(n > 0), state, err
+	n, err := c.exec(ctx, qCancelAsk, res.Ref.QueueID, res.Ref.Position)
+	return verdict(n > 0), err
 }

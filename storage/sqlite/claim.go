@@ -377,14 +377,23 @@ func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage
 				return rollback, nil
 			}
 		}
+		keys := make(keySet)
 		for _, h := range p.Claims {
-			n, err := c.exec(quiet, qGiveBack, h.Ref.QueueID, h.Ref.Position, h.Token[:])
+			err := c.each(quiet, qGiveBack, args(h.Ref.QueueID, h.Ref.Position, h.Token[:]), func(rows *sql.Rows) error {
+				var key sql.NullInt64
+				err := rows.Scan(&key)
+				if key.Valid {
+					keys[key.Int64] = struct{}{}
+				}
+				res.GivenBack++
+				return err
+			})
 			if err != nil {
 				return rollback, err
 			}
-			res.GivenBack += int(n)
 		}
-		return verdict(res.GivenBack > 0), nil
+		_, err = c.promote(quiet, keys.sorted())
+		return verdict(res.GivenBack > 0), err
 	})
 	if err != nil {
 		return storage.GiveBackResult{}, err

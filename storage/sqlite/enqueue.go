@@ -13,6 +13,7 @@ import (
 const (
 	placeReady   = 0
 	placeDelayed = 1
+	placeParked  = 2
 )
 
 // Enqueue implements storage.Store.
@@ -26,7 +27,7 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 	}
 	var res storage.EnqueueResult
 	err := s.write(ctx, "enqueue", func(quiet context.Context, c *session) (verdict, error) {
-		b := enqueueBatch{c: c, maxAttempts: make(map[int32]int32)}
+		b := enqueueBatch{c: c, maxAttempts: make(map[int32]int32), keys: make(map[orderingKey]int64)}
 		var err error
 		res, err = b.run(ctx, quiet, p.Messages, attributes)
 		if err != nil || b.reused || b.inserted == 0 {
@@ -40,13 +41,21 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 	return res, nil
 }
 
+// orderingKey names an ordering key.
+type orderingKey struct {
+	queueID int32
+	key     string
+}
+
 // enqueueBatch is one transaction of Enqueue.
 type enqueueBatch struct {
 	c *session
 	// maxAttempts of the queues that were met, read in this transaction.
 	maxAttempts map[int32]int32
-	reused      bool
-	inserted    int
+	// keys are the rows of the ordering keys that have got a message in this transaction.
+	keys     map[orderingKey]int64
+	reused   bool
+	inserted int
 }
 
 func (b *enqueueBatch) run(ctx, quiet context.Context, messages []storage.NewMessage, attributes []any) (storage.EnqueueResult, error) {
@@ -111,9 +120,12 @@ func (b *enqueueBatch) add(ctx context.Context, m *storage.NewMessage, attribute
 	if ready > now {
 		place = placeDelayed
 	}
-	keyID, err := b.orderingKey(ctx, m)
+	keyID, behind, err := b.orderingKey(ctx, m)
 	if err != nil {
 		return storage.Enqueued{}, err
+	}
+	if behind {
+		place = placeParked
 	}
 	_, err = b.c.exec(ctx, qEnqueueInsert, position, m.QueueID, place, ready, m.Priority, maxAttempts, now,
 		toInstant(m.ExpireTime), m.WireBytes, m.ContentType, m.IdempotencyKey, keyID, attributes,
@@ -149,18 +161,24 @@ func (b *enqueueBatch) queue(ctx context.Context, id int32) (int32, error) {
 	return q.MaxAttempts, nil
 }
 
-// orderingKey gives the id of the row of the ordering key, NULL for a message without one.
-func (b *enqueueBatch) orderingKey(ctx context.Context, m *storage.NewMessage) (sql.NullInt64, error) {
+// orderingKey gives the id of the row of the ordering key, NULL for a message without one,
+// and tells whether the message stands behind another one of its key.
+func (b *enqueueBatch) orderingKey(ctx context.Context, m *storage.NewMessage) (id sql.NullInt64, behind bool, err error) {
 	if m.OrderingKey == "" {
-		return sql.NullInt64{}, nil
+		return id, false, nil
 	}
-	id := sql.NullInt64{Valid: true}
+	k := orderingKey{m.QueueID, m.OrderingKey}
+	if id.Int64, id.Valid = b.keys[k]; id.Valid {
+		return id, true, nil
+	}
+	id.Valid = true
 	a := args(m.QueueID, m.OrderingKey)
-	err := b.c.one(ctx, qOrderingKeyGet, a, &id.Int64)
+	err = b.c.one(ctx, qOrderingKeyGet, a, &id.Int64, &behind)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = b.c.one(ctx, qOrderingKeyPut, a, &id.Int64)
 	}
-	return id, err
+	b.keys[k] = id.Int64
+	return id, behind, err
 }
 
 // key looks who holds the idempotency key. A status of 0 says that the key is free: nobody

@@ -244,6 +244,9 @@ func (s *Store) QueueStats(ctx context.Context, queueID int32) (storage.QueueSta
 		if err := c.one(ctx, qStatsDelayed, args(queueID), &st.Delayed, &due, &oldestDue); err != nil {
 			return err
 		}
+		if err := c.one(ctx, qStatsBlocked, args(queueID), &st.Blocked); err != nil {
+			return err
+		}
 		st.Ready += due
 		st.Delayed += notYet
 		st.OldestReady, st.AsOf = fromNullMillis(oldest), fromMillis(asOf)

@@ -39,6 +39,15 @@ var plans = map[query]string{
 	qSweepPage:      "SEARCH message USING INTEGER PRIMARY KEY (rowid>?)",
 	qSweepFind:      "SEARCH message USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 	qSweepFindRefs:  "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+	qKeyRows:        "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+	qKeyLook:        "SEARCH h USING INDEX message_head (key_id=?)",
+	qKeyPage:        "SEARCH ordering_key USING INTEGER PRIMARY KEY (rowid>?)",
+	qKeyPark:        "SEARCH message USING INTEGER PRIMARY KEY (rowid=?)",
+	qKeyPromote:     "SEARCH message USING INTEGER PRIMARY KEY (rowid=?)",
+	qKeyBlock:       "SEARCH ordering_key USING INTEGER PRIMARY KEY (rowid=?)",
+	qKeyUnblock:     "SEARCH ordering_key USING INTEGER PRIMARY KEY (rowid=?)",
+	qKeyDelete:      "SEARCH ordering_key USING INTEGER PRIMARY KEY (rowid=?)",
+	qOrderingKeyGet: "SEARCH m USING COVERING INDEX message_key (key_id=?)",
 	qEndCopy:        "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
 	qCancelAsk:      "SEARCH message USING INTEGER PRIMARY KEY (rowid=?)",
 	qRevokeHold:     "SEARCH message USING INTEGER PRIMARY KEY",
@@ -56,6 +65,7 @@ var plans = map[query]string{
 	qStatsFinished: "completed_finish (queue_id=? AND finish_time>?)",
 	qStatsDelayed:  "COVERING INDEX message_delayed",
 	qStatsLive:     "message_ready",
+	qStatsBlocked:  "SEARCH m USING INDEX message_head (key_id=?)",
 
 	qBlocked: "message_key (key_id=?)",
 }

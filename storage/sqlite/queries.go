@@ -39,6 +39,15 @@ const (
 	qOrderingKeyGet query = "ordering_key_get"
 	qOrderingKeyPut query = "ordering_key_put"
 
+	qKeyRows    query = "key_rows"
+	qKeyBlock   query = "key_block"
+	qKeyUnblock query = "key_unblock"
+	qKeyLook    query = "key_look"
+	qKeyPage    query = "key_page"
+	qKeyPark    query = "key_park"
+	qKeyPromote query = "key_promote"
+	qKeyDelete  query = "key_delete"
+
 	qClaimDue          query = "claim_due"
 	qClaimPriority     query = "claim_priority"
 	qClaimScan         query = "claim_scan"
@@ -90,6 +99,7 @@ const (
 	qListDead      query = "list_dead"
 	qStatsLive     query = "stats_live"
 	qStatsDelayed  query = "stats_delayed"
+	qStatsBlocked  query = "stats_blocked"
 	qStatsFinished query = "stats_finished"
 
 	qMaintainCalls      query = "maintain_calls"

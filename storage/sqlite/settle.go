@@ -23,7 +23,8 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 		if res.Now, err = c.now(quiet); err != nil {
 			return rollback, err
 		}
-		if err := c.completeAll(quiet, res.Now, p.Items, res.Items); err != nil {
+		keys := make(keySet)
+		if err := c.completeAll(quiet, res.Now, keys, p.Items, res.Items); err != nil {
 			return rollback, err
 		}
 		v := rollback
@@ -32,7 +33,7 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 				if err := ctx.Err(); err != nil {
 					return rollback, err
 				}
-				if res.Items[i], err = c.settle(quiet, res.Now, it); err != nil {
+				if res.Items[i], err = c.settle(quiet, res.Now, keys, it); err != nil {
 					return rollback, err
 				}
 			}
@@ -40,7 +41,8 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 				v = commit
 			}
 		}
-		return v, nil
+		res.Ready, err = c.promote(quiet, keys.sorted())
+		return v, err
 	})
 	if err != nil {
 		return storage.SettleResult{}, err
@@ -56,7 +58,7 @@ type together struct {
 
 // completeAll completes what can go together, queue by queue, and leaves the other items
 // as they are.
-func (c *session) completeAll(ctx context.Context, now time.Time, items []storage.Settlement, out []storage.Settled) error {
+func (c *session) completeAll(ctx context.Context, now time.Time, keys keySet, items []storage.Settlement, out []storage.Settled) error {
 	place := make(map[int64]int, len(items))
 	for i, it := range items {
 		if _, ok := place[it.Ref.Position]; ok {
@@ -78,7 +80,7 @@ func (c *session) completeAll(ctx context.Context, now time.Time, items []storag
 		q.tokens = append(q.tokens, it.Token[:]...)
 	}
 	for queueID, q := range queues {
-		done, err := c.complete(ctx, now, queueID, *q, nil)
+		done, err := c.complete(ctx, now, keys, queueID, *q, nil)
 		if err != nil {
 			return err
 		}
@@ -95,7 +97,7 @@ func completedAt(t time.Time) storage.Settled {
 
 // complete moves messages whose claims hold to the completed ones, and gives their
 // positions. Most often it is all of them, and then nobody has to ask which.
-func (c *session) complete(ctx context.Context, now time.Time, queueID int32, what together, result []byte) ([]int64, error) {
+func (c *session) complete(ctx context.Context, now time.Time, keys keySet, queueID int32, what together, result []byte) ([]int64, error) {
 	list, err := toJSON(what.positions)
 	if err != nil {
 		return nil, err
@@ -117,37 +119,44 @@ func (c *session) complete(ctx context.Context, now time.Time, queueID int32, wh
 			return nil, err
 		}
 	}
-	return done, c.remove(ctx, done)
+	gone, err := c.remove(ctx, done)
+	keys.add(gone)
+	return done, err
 }
 
-// remove deletes live rows that were copied before in the same transaction.
-func (c *session) remove(ctx context.Context, positions []int64) error {
+// remove deletes live rows that were copied before in the same transaction, and gives those
+// that had an ordering key: the caller promotes the next ones.
+func (c *session) remove(ctx context.Context, positions []int64) ([]keyedRow, error) {
 	list, err := toJSON(positions)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	gone, err := c.keyedRows(ctx, list)
+	if err != nil {
+		return nil, err
 	}
 	n, err := c.exec(ctx, qCompleteDelete, list)
 	if err == nil && n != int64(len(positions)) {
 		err = fmt.Errorf("%d of %d copied messages were removed", n, len(positions))
 	}
-	return err
+	return gone, err
 }
 
 // settle settles one item.
-func (c *session) settle(ctx context.Context, now time.Time, it storage.Settlement) (storage.Settled, error) {
+func (c *session) settle(ctx context.Context, now time.Time, keys keySet, it storage.Settlement) (storage.Settled, error) {
 	var res storage.Settled
 	var err error
 	switch it.Action {
 	case storage.ActionComplete:
 		var done []int64
-		done, err = c.complete(ctx, now, it.Ref.QueueID, together{[]int64{it.Ref.Position}, it.Token[:]}, it.Result)
+		done, err = c.complete(ctx, now, keys, it.Ref.QueueID, together{[]int64{it.Ref.Position}, it.Token[:]}, it.Result)
 		if len(done) > 0 {
 			res = completedAt(now)
 		}
 	case storage.ActionRetry, storage.ActionRelease:
-		res, err = c.giveUp(ctx, it)
+		res, err = c.giveUp(ctx, keys, it)
 	case storage.ActionDeadLetter:
-		res, err = c.deadLetter(ctx, it, storage.DeadReasonRejected)
+		res, err = c.deadLetter(ctx, keys, it, storage.DeadReasonRejected)
 	default:
 		err = fmt.Errorf("action %d is not known", it.Action)
 	}
@@ -185,6 +194,7 @@ type hold struct {
 	cancelRequested, expired bool
 	attempt, maxAttempts     int32
 	policy                   storage.RetryPolicy
+	key                      sql.NullInt64
 }
 
 // hold reads it where the claim holds; sql.ErrNoRows where it does not.
@@ -192,7 +202,7 @@ func (c *session) hold(ctx context.Context, it storage.Settlement) (hold, error)
 	var h hold
 	var minDelay, maxDelay int64
 	err := c.one(ctx, qSettleHold, args(it.Ref.QueueID, it.Ref.Position, it.Token[:]),
-		&h.cancelRequested, &h.expired, &h.attempt, &h.maxAttempts, &minDelay, &maxDelay, &h.policy.Multiplier, &h.policy.Jitter)
+		&h.cancelRequested, &h.expired, &h.attempt, &h.maxAttempts, &minDelay, &maxDelay, &h.policy.Multiplier, &h.policy.Jitter, &h.key)
 	h.policy.Min, h.policy.Max = fromDuration(minDelay), fromDuration(maxDelay)
 	return h, err
 }
@@ -200,7 +210,7 @@ func (c *session) hold(ctx context.Context, it storage.Settlement) (hold, error)
 // giveUp puts a message back after a Retry or Release, or ends it: where it was asked to be
 // cancelled (S14), where it has expired (E7), and for a Retry where no attempt is left (S4).
 // Status 0 says that the fence did not hold.
-func (c *session) giveUp(ctx context.Context, it storage.Settlement) (storage.Settled, error) {
+func (c *session) giveUp(ctx context.Context, keys keySet, it storage.Settlement) (storage.Settled, error) {
 	h, err := c.hold(ctx, it)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storage.Settled{}, nil
@@ -208,17 +218,21 @@ func (c *session) giveUp(ctx context.Context, it storage.Settlement) (storage.Se
 	if err != nil {
 		return storage.Settled{}, err
 	}
+	if h.key.Valid {
+		// One with an earlier place may stand behind it since a redrive (O7).
+		keys[h.key.Int64] = struct{}{}
+	}
 	delay := toMillis(it.Delay)
 	switch {
 	case h.cancelRequested:
-		return c.bury(ctx, it, storage.StateCancelled, storage.DeadReasonNone)
+		return c.bury(ctx, keys, it, storage.StateCancelled, storage.DeadReasonNone)
 	case h.expired:
-		return c.deadLetter(ctx, it, storage.DeadReasonExpired)
+		return c.deadLetter(ctx, keys, it, storage.DeadReasonExpired)
 	case it.Action == storage.ActionRelease:
 		return c.putBack(ctx, it, qSettleRelease, storage.OutcomeReleased,
 			args(it.Ref.QueueID, it.Ref.Position, it.Token[:], delay))
 	case h.maxAttempts > 0 && h.attempt >= h.maxAttempts:
-		return c.deadLetter(ctx, it, storage.DeadReasonAttemptsExhausted)
+		return c.deadLetter(ctx, keys, it, storage.DeadReasonAttemptsExhausted)
 	}
 	if !it.HasDelay {
 		delay = backoff(h.policy, h.attempt, rand.Float64()) //nolint:gosec // jitter is no secret
@@ -259,12 +273,12 @@ func (c *session) putBack(ctx context.Context, it storage.Settlement, q query, o
 	}, err
 }
 
-func (c *session) deadLetter(ctx context.Context, it storage.Settlement, reason storage.DeadReason) (storage.Settled, error) {
-	return c.bury(ctx, it, storage.StateDead, reason)
+func (c *session) deadLetter(ctx context.Context, keys keySet, it storage.Settlement, reason storage.DeadReason) (storage.Settled, error) {
+	return c.bury(ctx, keys, it, storage.StateDead, reason)
 }
 
 // bury moves a message to the dead ones, dead or cancelled, and records that.
-func (c *session) bury(ctx context.Context, it storage.Settlement, state storage.State, reason storage.DeadReason) (storage.Settled, error) {
+func (c *session) bury(ctx context.Context, keys keySet, it storage.Settlement, state storage.State, reason storage.DeadReason) (storage.Settled, error) {
 	var now int64
 	err := c.one(ctx, qSettleDead,
 		args(it.Ref.QueueID, it.Ref.Position, it.Token[:], reason, it.Error, it.ReasonCode, it.Action, state), &now)
@@ -274,8 +288,15 @@ func (c *session) bury(ctx context.Context, it storage.Settlement, state storage
 	if err != nil {
 		return storage.Settled{}, err
 	}
-	if err := c.remove(ctx, []int64{it.Ref.Position}); err != nil {
+	gone, err := c.remove(ctx, []int64{it.Ref.Position})
+	if err != nil {
 		return storage.Settled{}, err
+	}
+	keys.add(gone)
+	if state == storage.StateDead {
+		if err := c.block(ctx, gone); err != nil {
+			return storage.Settled{}, err
+		}
 	}
 	outcome := finishedOutcome(state)
 	_, err = c.exec(ctx, qSettleHistory, it.Ref.QueueID, it.Ref.Position, it.Token[:], it.Action, outcome,

@@ -100,14 +100,16 @@ func (s *Store) Sweep(ctx context.Context, p storage.SweepParams) (storage.Sweep
 	}
 	err = inBatches(ctx, found, func(positions []int64) error {
 		var ended []ending
+		var ready []int32
 		err := s.write(ctx, "sweep", func(quiet context.Context, c *session) (verdict, error) {
 			var err error
-			ended, err = c.end(quiet, positions, false)
+			ended, ready, err = c.end(quiet, positions, false)
 			return verdict(len(ended) > 0), err
 		})
 		if err != nil {
 			return err
 		}
+		res.Ready = mergeReady(res.Ready, ready)
 		for _, e := range ended {
 			switch {
 			case e.state == storage.StateCancelled:
@@ -170,23 +172,36 @@ type ending struct {
 }
 
 // end moves those of the messages that nobody holds, and that no claim may take any more,
-// to the dead ones; with cancel, all that nobody holds. The caller holds the write lock.
-func (c *session) end(ctx context.Context, positions []int64, cancel bool) ([]ending, error) {
+// to the dead ones; with cancel, all that nobody holds. Their ordering keys go on, and ready
+// names the queues in which that made another message claimable. The caller holds the write
+// lock.
+func (c *session) end(ctx context.Context, positions []int64, cancel bool) (ended []ending, ready []int32, err error) {
 	list, err := toJSON(positions)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var ended []ending
 	var moved []int64
+	dead := make(map[int64]bool)
 	err = c.each(ctx, qEndCopy, args(list, cancel), func(rows *sql.Rows) error {
 		var e ending
 		err := rows.Scan(&e.position, &e.state, &e.reason)
 		ended = append(ended, e)
 		moved = append(moved, e.position)
+		dead[e.position] = e.state == storage.StateDead
 		return err
 	})
 	if err != nil || len(moved) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
-	return ended, c.remove(ctx, moved)
+	gone, err := c.remove(ctx, moved)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys := make(keySet)
+	keys.add(gone)
+	if err := c.block(ctx, slices.DeleteFunc(gone, func(r keyedRow) bool { return !dead[r.position] })); err != nil {
+		return nil, nil, err
+	}
+	ready, err = c.promote(ctx, keys.sorted())
+	return ended, ready, err
 }

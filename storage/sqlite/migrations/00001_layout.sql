@@ -34,12 +34,14 @@ CREATE TABLE position_sequence (
 
 INSERT INTO position_sequence (id, last) VALUES (1, 0);
 
--- One row for each ordering key that is in use; message.key_id names it.
+-- One row for each ordering key that is in use; message.key_id names it. blocked_by is the
+-- position of the dead head behind which the key waits (O7); it counts only as long as that
+-- message is dead and the queue blocks.
 CREATE TABLE ordering_key (
-    id       INTEGER PRIMARY KEY AUTOINCREMENT,
-    queue_id INTEGER NOT NULL,
-    key      TEXT    NOT NULL,
-    blocked  INTEGER NOT NULL DEFAULT 0,
+    id         INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue_id   INTEGER NOT NULL,
+    key        TEXT    NOT NULL,
+    blocked_by INTEGER,
     UNIQUE (queue_id, key)
 ) STRICT;
 
@@ -88,6 +90,8 @@ CREATE TABLE message (
 CREATE INDEX message_ready ON message (queue_id, priority DESC, ready_time) WHERE place = 0;
 CREATE INDEX message_delayed ON message (queue_id, ready_time) WHERE place = 1;
 CREATE INDEX message_key ON message (key_id) WHERE key_id IS NOT NULL;
+-- A key has one head: the database itself refuses a second one (O1).
+CREATE UNIQUE INDEX message_head ON message (key_id) WHERE place < 2 AND key_id IS NOT NULL;
 
 -- Completed messages, and with their token the settlement history of completions.
 CREATE TABLE completed (

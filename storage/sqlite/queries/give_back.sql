@@ -6,3 +6,4 @@ WHERE position = ?2 AND queue_id = ?1
   AND state = 1
   AND token = ?3
   AND lease_end > CAST(round(unixepoch('subsec') * 1000) AS INTEGER)
+RETURNING key_id
