@@ -71,6 +71,12 @@ func sections() []section {
 			{"revoke", revokeRules()},
 			{"upkeep_race", upkeepRaceRules()},
 		}},
+		{"ordering", []group{
+			{"ordering", withOrdering(orderingRules())},
+			{"ordering_dead", withOrdering(orderingDeadRules())},
+			{"ordering_settle", withOrdering(orderingSettleRules())},
+			{"sweep_keys", withOrdering(sweepKeysRules())},
+		}},
 		{"retain", []group{{"retain", retainRules()}}},
 		{"sessions", []group{
 			{"held", heldRules()},
