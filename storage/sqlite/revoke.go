@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/queuebox/queuebox/storage"
 )
@@ -52,6 +53,10 @@ func (c *session) revoke(ctx context.Context, p storage.RevokeParams, res *stora
 	case !p.Refund && h.maxAttempts > 0 && h.attempt >= h.maxAttempts:
 		outcome, reason = storage.OutcomeDead, storage.DeadReasonAttemptsExhausted
 	}
+	keyed, err := c.keyedRows(ctx, fmt.Sprintf("[%d]", p.Ref.Position))
+	if err != nil {
+		return err
+	}
 	var at int64
 	var ready any
 	if outcome == storage.OutcomeReleased {
@@ -64,12 +69,22 @@ func (c *session) revoke(ctx context.Context, p storage.RevokeParams, res *stora
 		}
 		err = c.one(ctx, qRevokeDead, args(p.Ref.QueueID, p.Ref.Position, state, reason, p.Refund), &at)
 		if err == nil {
-			err = c.remove(ctx, []int64{p.Ref.Position})
+			_, err = c.remove(ctx, []int64{p.Ref.Position})
+		}
+		if err == nil && state == storage.StateDead {
+			err = c.block(ctx, keyed)
 		}
 	}
 	if err != nil {
 		return err
 	}
+	keys := make(keySet)
+	keys.add(keyed)
+	next, err := c.promote(ctx, keys.sorted())
+	if err != nil {
+		return err
+	}
+	res.Ready = res.Ready || len(next) > 0
 	_, err = c.exec(ctx, qSettleHistory, p.Ref.QueueID, p.Ref.Position, token, storage.ActionRevoke, outcome, reason, at, ready)
 	return err
 }
