@@ -46,18 +46,23 @@ type Store interface {
 	// may stand in several items; at most one of them is applied.
 	Settle(ctx context.Context, p SettleParams) (SettleResult, error)
 
-	// Notify tells the other servers that messages of these queues may have become
-	// claimable. It is sent after the commit and may be lost. Without
-	// Capabilities.Notifications it does nothing.
-	Notify(ctx context.Context, queueIDs []int32) error
+	// Look tells what has become of claims, in the words of Renew, and changes nothing: it
+	// is cheap where all of them are held, which ItemApplied says, without a LeaseEnd. A
+	// claim whose lease is over and that nobody has ended since is told as held, since a
+	// renewal of it may be about to commit; every other answer is final. T6.
+	Look(ctx context.Context, claims []HeldClaim) (RenewResult, error)
 
-	// Listen calls wake for every queue named by Notify, on any server, until ctx ends,
+	// Notify tells the other servers what n says. It is sent after the commit and may be
+	// lost. Without Capabilities.Notifications it does nothing.
+	Notify(ctx context.Context, n Notice) error
+
+	// Listen calls heard for everything that Notify tells, on any server, until ctx ends,
 	// and connects again by itself. It calls up with true whenever it is connected anew
 	// (what was sent before may have been missed) and with false when it lost the
 	// connection. It MUST notice a half-open connection within a second or so (W5). wake is
 	// called with WakeOwn too (E12).
 	// Without Capabilities.Notifications it returns ErrNotSupported at once.
-	Listen(ctx context.Context, wake func(queueID int32), up func(bool)) error
+	Listen(ctx context.Context, heard func(Notice), up func(bool)) error
 
 	// Now reads the database clock.
 	Now(ctx context.Context) (time.Time, error)
@@ -251,6 +256,15 @@ type GiveBackParams struct {
 type GiveBackResult struct {
 	GivenBack int
 	Now       time.Time
+}
+
+// Notice is what servers tell each other.
+type Notice struct {
+	// Queues of which messages may have become claimable.
+	Queues []int32
+	// Claims are messages whose holder may have lost his claim, or was asked to stop (T6).
+	// They name no token.
+	Claims []Ref
 }
 
 // ItemStatus is what became of an item of Renew or Settle.

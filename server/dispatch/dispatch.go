@@ -43,6 +43,9 @@ const (
 	// minPoll is the shortest pause between polls of a busy queue on an engine that has
 	// no notifications.
 	minPoll = 50 * time.Millisecond
+	// maxClaims bounds the claims that wait to be announced; beyond it the other servers
+	// find them by looking.
+	maxClaims = 10_000
 	// notifyEvery is the shortest pause between two notifications sent.
 	notifyEvery = 5 * time.Millisecond
 )
@@ -52,8 +55,8 @@ type Store interface {
 	Capabilities() storage.Capabilities
 	Claim(ctx context.Context, p storage.ClaimParams) (storage.ClaimResult, error)
 	GiveBack(ctx context.Context, p storage.GiveBackParams) (storage.GiveBackResult, error)
-	Notify(ctx context.Context, queueIDs []int32) error
-	Listen(ctx context.Context, wake func(queueID int32), up func(bool)) error
+	Notify(ctx context.Context, n storage.Notice) error
+	Listen(ctx context.Context, heard func(storage.Notice), up func(bool)) error
 }
 
 // Config of a Dispatcher. All fields but MaxWireBytes are needed.
@@ -63,6 +66,10 @@ type Config struct {
 	Resolve func(ctx context.Context, name string) (storage.Queue, bool, error)
 	Logger  *slog.Logger
 	Metrics Metrics
+	// Claims, where set, is told of messages whose holder may have lost his claim, or was
+	// asked to stop, on any server (T6); Listening whether it will be. They must not wait.
+	Claims    func(refs []storage.Ref)
+	Listening func(up bool)
 	// PollInterval is the longest pause between two looks while somebody waits.
 	PollInterval time.Duration
 	// MaxWait cuts the wait of a call.
@@ -179,6 +186,7 @@ type Dispatcher struct {
 
 	notifyMu sync.Mutex
 	pending  map[int32]struct{}
+	claims   map[storage.Ref]struct{} // to be told to other servers
 	notify   chan struct{}
 }
 
@@ -193,6 +201,7 @@ func New(cfg Config) *Dispatcher {
 		byID:      map[int32]*queue{},
 		announced: map[int32]struct{}{},
 		pending:   map[int32]struct{}{},
+		claims:    map[storage.Ref]struct{}{},
 		notify:    make(chan struct{}, 1),
 	}
 }
@@ -320,6 +329,23 @@ func (d *Dispatcher) Announce(queueID int32) {
 	}
 	d.notifyMu.Lock()
 	d.pending[queueID] = struct{}{}
+	d.notifyMu.Unlock()
+	select {
+	case d.notify <- struct{}{}:
+	default:
+	}
+}
+
+// AnnounceClaim tells the other servers that the holder of a message may have lost his
+// claim, or was asked to stop (T6).
+func (d *Dispatcher) AnnounceClaim(ref storage.Ref) {
+	if !d.notifies {
+		return
+	}
+	d.notifyMu.Lock()
+	if len(d.claims) < maxClaims {
+		d.claims[ref] = struct{}{}
+	}
 	d.notifyMu.Unlock()
 	select {
 	case d.notify <- struct{}{}:

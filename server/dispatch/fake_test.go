@@ -28,6 +28,8 @@ type fakeStore struct {
 	at         []time.Time
 	gaveBack   []storage.GiveBackParams
 	sent       [][]int32
+	claims     []storage.Ref
+	failNotify int
 	slow       time.Duration // of a claim, before it reads
 	slowAfter  time.Duration // of a claim, after it has read
 	fail       error
@@ -35,6 +37,7 @@ type fakeStore struct {
 	running    int
 	overlap    bool
 	wake       func(int32)
+	heard      func(storage.Notice)
 	up         func(bool)
 }
 
@@ -143,16 +146,22 @@ func (f *fakeStore) GiveBack(_ context.Context, p storage.GiveBackParams) (stora
 	return storage.GiveBackResult{GivenBack: len(p.Claims), Now: time.Now()}, nil
 }
 
-func (f *fakeStore) Notify(_ context.Context, ids []int32) error {
+func (f *fakeStore) Notify(_ context.Context, n storage.Notice) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sent = append(f.sent, ids)
+	if f.failNotify > 0 {
+		f.failNotify--
+		return storage.ErrUnavailable
+	}
+	f.sent = append(f.sent, n.Queues)
+	f.claims = append(f.claims, n.Claims...)
 	return nil
 }
 
-func (f *fakeStore) Listen(ctx context.Context, wake func(int32), up func(bool)) error {
+func (f *fakeStore) Listen(ctx context.Context, heard func(storage.Notice), up func(bool)) error {
 	f.mu.Lock()
-	f.wake, f.up = wake, up
+	f.heard, f.up = heard, up
+	f.wake = func(id int32) { heard(storage.Notice{Queues: []int32{id}}) }
 	f.mu.Unlock()
 	up(true)
 	<-ctx.Done()

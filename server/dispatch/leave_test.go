@@ -363,3 +363,32 @@ func TestNotifications(t *testing.T) {
 		require.GreaterOrEqual(t, len(f.sent), 2)
 	})
 }
+
+// TestT6ClaimsAreAnnouncedUntilTheyAreTold: a claim that ended is told to the other servers
+// beside the queues, and once more where that failed; what they tell is passed on.
+func TestT6ClaimsAreAnnouncedUntilTheyAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.notifications, f.failNotify = true, 2
+		var told []storage.Ref
+		var up []bool
+		d := start(t, f, func(c *Config) {
+			c.Claims = func(refs []storage.Ref) { told = append(told, refs...) }
+			c.Listening = func(is bool) { up = append(up, is) }
+		})
+		synctest.Wait()
+		require.Equal(t, []bool{true}, up)
+		ref := storage.Ref{QueueID: 1, Position: 7}
+		d.AnnounceClaim(ref)
+		d.AnnounceClaim(ref)
+		time.Sleep(5 * time.Second)
+		f.mu.Lock()
+		require.Equal(t, []storage.Ref{ref}, f.claims, "once, though two tries failed")
+		heard := f.heard
+		f.mu.Unlock()
+		heard(storage.Notice{Queues: []int32{3}})
+		require.Empty(t, told)
+		heard(storage.Notice{Queues: []int32{3}, Claims: []storage.Ref{ref, ref}})
+		require.Equal(t, []storage.Ref{ref, ref}, told)
+	})
+}

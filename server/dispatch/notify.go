@@ -3,6 +3,8 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,11 +27,19 @@ func (d *Dispatcher) Run(ctx context.Context) {
 func (d *Dispatcher) listen(ctx context.Context) {
 	defer d.cfg.Metrics.ListenUp(false)
 	for ctx.Err() == nil {
-		err := d.store.Listen(ctx, func(queueID int32) {
+		err := d.store.Listen(ctx, func(n storage.Notice) {
 			d.cfg.Metrics.NotifyReceived()
-			d.notified(queueID)
+			for _, id := range n.Queues {
+				d.notified(id)
+			}
+			if d.cfg.Claims != nil && len(n.Claims) > 0 {
+				d.cfg.Claims(n.Claims)
+			}
 		}, func(up bool) {
 			d.cfg.Metrics.ListenUp(up)
+			if d.cfg.Listening != nil {
+				d.cfg.Listening(up)
+			}
 			if !up {
 				return
 			}
@@ -77,24 +87,29 @@ func (d *Dispatcher) send(ctx context.Context) {
 		case <-d.notify:
 		}
 		d.notifyMu.Lock()
-		ids := make([]int32, 0, len(d.pending))
-		for id := range d.pending {
-			ids = append(ids, id)
+		n := storage.Notice{
+			Queues: slices.AppendSeq(make([]int32, 0, len(d.pending)), maps.Keys(d.pending)),
+			Claims: slices.AppendSeq(make([]storage.Ref, 0, len(d.claims)), maps.Keys(d.claims)),
 		}
 		clear(d.pending)
+		clear(d.claims)
 		d.notifyMu.Unlock()
-		if len(ids) == 0 {
+		if len(n.Queues)+len(n.Claims) == 0 {
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, d.cfg.StatementTimeout)
-		err := d.store.Notify(call, ids)
+		err := d.store.Notify(call, n)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
 		d.cfg.Metrics.NotifySent(err)
 		if err != nil {
-			// Others find the messages by polling.
+			// Others find the messages by polling. A claim has no such poll while they listen,
+			// so it is announced again.
+			for _, ref := range n.Claims {
+				d.AnnounceClaim(ref)
+			}
 			d.log.WarnContext(ctx, "other servers could not be notified", "error", err)
 			pause(ctx, time.Second)
 			continue

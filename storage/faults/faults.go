@@ -32,6 +32,7 @@ const (
 	GiveBack     Method = "give back"
 	Renew        Method = "renew"
 	Settle       Method = "settle"
+	Look         Method = "look"
 	Notify       Method = "notify"
 	Listen       Method = "listen"
 	Now          Method = "now"

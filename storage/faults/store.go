@@ -40,14 +40,19 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 	return through(ctx, s, Settle, func() (storage.SettleResult, error) { return s.inner.Settle(ctx, p) })
 }
 
+// Look implements [storage.Store].
+func (s *Store) Look(ctx context.Context, claims []storage.HeldClaim) (storage.RenewResult, error) {
+	return through(ctx, s, Look, func() (storage.RenewResult, error) { return s.inner.Look(ctx, claims) })
+}
+
 // Notify implements [storage.Store].
-func (s *Store) Notify(ctx context.Context, queueIDs []int32) error {
-	return throughErr(ctx, s, Notify, func() error { return s.inner.Notify(ctx, queueIDs) })
+func (s *Store) Notify(ctx context.Context, n storage.Notice) error {
+	return throughErr(ctx, s, Notify, func() error { return s.inner.Notify(ctx, n) })
 }
 
 // Listen implements [storage.Store].
-func (s *Store) Listen(ctx context.Context, wake func(queueID int32), up func(bool)) error {
-	return throughErr(ctx, s, Listen, func() error { return s.inner.Listen(ctx, wake, up) })
+func (s *Store) Listen(ctx context.Context, heard func(storage.Notice), up func(bool)) error {
+	return throughErr(ctx, s, Listen, func() error { return s.inner.Listen(ctx, heard, up) })
 }
 
 // Now implements [storage.Store].

@@ -32,7 +32,7 @@ var _ storage.Store = (*Store)(nil)
 
 // The measured methods, the values of the label "method".
 var methods = []string{
-	"Enqueue", "Claim", "GiveBack", "Renew", "Settle", "Notify", "Now", "Ready", "Maintain",
+	"Enqueue", "Claim", "GiveBack", "Renew", "Settle", "Look", "Notify", "Now", "Ready", "Maintain",
 	"CreateQueue", "GetQueue", "GetQueueByID", "ListQueues", "UpdateQueue", "SetPaused", "QueueStats", "Blocked", "GetMessage", "ListMessages",
 	"Sweep", "Retain", "Cancel", "SweepKeys", "Explain", "Revoke", "Redrive", "Purge", "Place", "Finish",
 }
@@ -84,8 +84,8 @@ func (s *Store) Capabilities() storage.Capabilities { return s.next.Capabilities
 func (s *Store) Close() error { return s.next.Close() }
 
 // Listen is not measured: it runs as long as the server does.
-func (s *Store) Listen(ctx context.Context, wake func(queueID int32), up func(bool)) error {
-	return s.next.Listen(ctx, wake, up)
+func (s *Store) Listen(ctx context.Context, heard func(storage.Notice), up func(bool)) error {
+	return s.next.Listen(ctx, heard, up)
 }
 
 // Enqueue measures the call of the same name, as do all that follow.
@@ -118,10 +118,16 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (res storage
 	return s.next.Settle(ctx, p)
 }
 
+// Look is measured.
+func (s *Store) Look(ctx context.Context, claims []storage.HeldClaim) (res storage.RenewResult, err error) {
+	defer s.observe("Look", s.now(), &err)
+	return s.next.Look(ctx, claims)
+}
+
 // Notify is measured.
-func (s *Store) Notify(ctx context.Context, queueIDs []int32) (err error) {
+func (s *Store) Notify(ctx context.Context, n storage.Notice) (err error) {
 	defer s.observe("Notify", s.now(), &err)
-	return s.next.Notify(ctx, queueIDs)
+	return s.next.Notify(ctx, n)
 }
 
 // Now is measured.

@@ -19,7 +19,7 @@ func Statements() (map[string]string, error) {
 		"lock_keys": s.lockKeys, "promote": s.promote, "wait_row": s.waitRow,
 		"maintain_calls": s.maintainCalls, "sweep": s.sweep, "cancel": s.cancel,
 		"retain_dead": s.retainDead, "retain_completed": s.retainCompleted, "retain_settlement": s.retainSettlement,
-		"revoke": s.revoke,
+		"revoke": s.revoke, "look": s.look,
 	}, err
 }
 

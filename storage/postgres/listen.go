@@ -17,8 +17,8 @@ import (
 
 const (
 	channel = "queuebox"
-	// maxNotify bounds the ids in one payload, which may have 8000 bytes.
-	maxNotify = 500
+	// maxNotify bounds the bytes of one payload, which may have 8000.
+	maxNotify = 7900
 	// quiet is how long a notification connection may say nothing before it is asked
 	// whether it still lives, and how long it may take to answer (W5).
 	quiet = 500 * time.Millisecond
@@ -30,30 +30,69 @@ const (
 	repeatEvery = 15
 )
 
-// Notify implements storage.Store: the payload is the ids of the queues.
-func (s *Store) Notify(ctx context.Context, queueIDs []int32) error {
+// Notify implements storage.Store: the payload is a list of the ids of the queues and, as
+// c<queue>:<position>, of the messages whose claims may have ended.
+func (s *Store) Notify(ctx context.Context, n storage.Notice) error {
 	if s.listen == nil {
 		return nil
 	}
-	for len(queueIDs) > 0 {
-		n := min(len(queueIDs), maxNotify)
-		var b strings.Builder
-		for i, id := range queueIDs[:n] {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			b.WriteString(strconv.Itoa(int(id)))
-		}
-		queueIDs = queueIDs[n:]
-		if err := s.write(ctx, "notify", step{sql: s.sql.notify, args: []any{b.String()}}); err != nil {
+	for _, payload := range payloads(n) {
+		if err := s.write(ctx, "notify", step{sql: s.sql.notify, args: []any{payload}}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// payloads writes a notice into as few payloads as it needs.
+func payloads(n storage.Notice) []string {
+	var out []string
+	var b strings.Builder
+	add := func(word string) {
+		if b.Len()+1+len(word) > maxNotify {
+			out = append(out, b.String())
+			b.Reset()
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(word)
+	}
+	for _, id := range n.Queues {
+		add(strconv.Itoa(int(id)))
+	}
+	for _, ref := range n.Claims {
+		add(fmt.Sprintf("c%d:%d", ref.QueueID, ref.Position))
+	}
+	if b.Len() > 0 {
+		out = append(out, b.String())
+	}
+	return out
+}
+
+// noticeOf reads a payload. Somebody else may use the channel too, and a later build may say
+// more: a word that is neither is not ours.
+func noticeOf(payload string) storage.Notice {
+	var n storage.Notice
+	for word := range strings.SplitSeq(payload, ",") {
+		if claim, ok := strings.CutPrefix(word, "c"); ok {
+			queue, position, _ := strings.Cut(claim, ":")
+			id, err := strconv.ParseInt(queue, 10, 32)
+			at, err2 := strconv.ParseInt(position, 10, 64)
+			if err == nil && err2 == nil {
+				n.Claims = append(n.Claims, storage.Ref{QueueID: int32(id), Position: at})
+			}
+			continue
+		}
+		if id, err := strconv.ParseInt(word, 10, 32); err == nil {
+			n.Queues = append(n.Queues, int32(id))
+		}
+	}
+	return n
+}
+
 // Listen implements storage.Store, on a connection of its own.
-func (s *Store) Listen(ctx context.Context, wake func(queueID int32), up func(bool)) error {
+func (s *Store) Listen(ctx context.Context, heard func(storage.Notice), up func(bool)) error {
 	if s.listen == nil {
 		return fmt.Errorf("postgres: listen: %w: a transaction-mode pooler passes no notifications on, and no listen URL is set", storage.ErrNotSupported)
 	}
@@ -67,7 +106,7 @@ func (s *Store) Listen(ctx context.Context, wake func(queueID int32), up func(bo
 		up(connected)
 	}
 	for ctx.Err() == nil {
-		connected, err := s.listenOnce(ctx, wake, restored)
+		connected, err := s.listenOnce(ctx, heard, restored)
 		if ctx.Err() != nil {
 			break
 		}
@@ -93,7 +132,7 @@ func (s *Store) Listen(ctx context.Context, wake func(queueID int32), up func(bo
 }
 
 // listenOnce listens until the connection breaks.
-func (s *Store) listenOnce(ctx context.Context, wake func(int32), up func(bool)) (connected bool, err error) {
+func (s *Store) listenOnce(ctx context.Context, heard func(storage.Notice), up func(bool)) (connected bool, err error) {
 	conn, err := pgx.ConnectConfig(ctx, s.listen.Copy())
 	if err != nil {
 		return false, &connectError{err: err}
@@ -108,23 +147,20 @@ func (s *Store) listenOnce(ctx context.Context, wake func(int32), up func(bool))
 	}
 	up(true)
 	for {
-		if err := s.await(ctx, conn, wake); err != nil {
+		if err := s.await(ctx, conn, heard); err != nil {
 			return true, err
 		}
 	}
 }
 
 // await waits for one notification, or asks whether the other side is still there.
-func (s *Store) await(ctx context.Context, conn *pgx.Conn, wake func(int32)) error {
+func (s *Store) await(ctx context.Context, conn *pgx.Conn, heard func(storage.Notice)) error {
 	wait, cancel := context.WithTimeout(ctx, quiet)
 	defer cancel()
 	n, err := conn.WaitForNotification(wait)
 	if err == nil {
-		for id := range strings.SplitSeq(n.Payload, ",") {
-			// Somebody else may use the channel too; what is no number is not ours.
-			if id, err := strconv.ParseInt(id, 10, 32); err == nil {
-				wake(int32(id))
-			}
+		if said := noticeOf(n.Payload); len(said.Queues) > 0 || len(said.Claims) > 0 {
+			heard(said)
 		}
 		return nil
 	}

@@ -27,6 +27,13 @@ func TestC12OperatorsPlansArePinned(t *testing.T) {
 			d.fill(t, q.ID, rows, pendingShape)
 			d.fill(t, q.ID, rows, leasedShape)
 			position := d.lines(t, "SELECT max(position)::text FROM queuebox.message WHERE queue_id = $1 AND state = 1", q.ID)[0]
+			for _, n := range []int{1, 1000} {
+				ids, positions, tokens := d.held(t, q.ID, n)
+				plan := p.explain(t, "look", ids, positions, tokens)
+				pinned(t, "look", plan)
+				t.Logf("look: %d claims, %d buffers", n, plan.buffers())
+				require.LessOrEqual(t, plan.buffers(), 5*n+10, "look")
+			}
 			for _, refund := range []string{"true", "false"} {
 				plan := p.explain(t, "revoke", fmt.Sprint(q.ID), position, refund)
 				pinned(t, "revoke", plan)

@@ -50,6 +50,7 @@ var plans = map[query]string{
 	qOrderingKeyGet: "SEARCH m USING COVERING INDEX message_key (key_id=?)",
 	qEndCopy:        "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
 	qCancelAsk:      "SEARCH message USING INTEGER PRIMARY KEY (rowid=?)",
+	qLook:           "SEARCH m USING INTEGER PRIMARY KEY",
 	qRevokeHold:     "SEARCH message USING INTEGER PRIMARY KEY",
 	qRevokeReturn:   "SEARCH message USING INTEGER PRIMARY KEY",
 	qRevokeDead:     "SEARCH message USING INTEGER PRIMARY KEY",

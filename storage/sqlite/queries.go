@@ -60,6 +60,7 @@ const (
 	qGiveBack          query = "give_back"
 
 	qRenew query = "renew"
+	qLook  query = "look"
 
 	qCompleteCopy    query = "complete_copy"
 	qCompleteCopied  query = "complete_copied"

@@ -272,10 +272,10 @@ func (s *Store) atItsPath() error {
 
 // Notify implements storage.Store. Servers on one file find each other's messages by
 // polling.
-func (s *Store) Notify(context.Context, []int32) error { return nil }
+func (s *Store) Notify(context.Context, storage.Notice) error { return nil }
 
 // Listen implements storage.Store; SQLite has no notifications.
-func (s *Store) Listen(context.Context, func(int32), func(bool)) error {
+func (s *Store) Listen(context.Context, func(storage.Notice), func(bool)) error {
 	return fmt.Errorf("listen: %w", storage.ErrNotSupported)
 }
 

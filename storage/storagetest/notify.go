@@ -12,7 +12,7 @@ import (
 // notifyRules check Notify and Listen.
 func notifyRules() []rule {
 	return []rule{
-		{name: "W1_W5_notifications_wake_the_other_stores", clocks: realClock, run: notifications, skip: needsNotifications},
+		{name: "W1_W5_T6_notifications_wake_the_other_stores", clocks: realClock, run: notifications, skip: needsNotifications},
 		{name: "listen_without_notifications_says_so", clocks: realClock, run: noNotifications, skip: needsNoNotifications},
 	}
 }
@@ -37,25 +37,37 @@ func notifications(t *testing.T, e *env) {
 	other := e.other
 	ctx, stop := context.WithCancel(t.Context())
 	woken := make(chan int32, 100)
+	claims := make(chan storage.Ref, 100)
 	up := make(chan bool, 100)
 	done := make(chan error, 1)
 	go func() {
-		done <- other.Listen(ctx, func(id int32) { woken <- id }, func(is bool) { up <- is })
+		done <- other.Listen(ctx, func(n storage.Notice) {
+			for _, id := range n.Queues {
+				woken <- id
+			}
+			for _, ref := range n.Claims {
+				claims <- ref
+			}
+		}, func(is bool) { up <- is })
 	}()
 	require.True(t, receive(t, up, "listening"), "connected")
 
 	another := e.newQueue(t, settings())
-	require.NoError(t, e.store.Notify(t.Context(), []int32{e.queue.ID, another.ID}))
+	require.NoError(t, e.store.Notify(t.Context(), storage.Notice{Queues: []int32{e.queue.ID, another.ID}}))
 	got := []int32{receive(t, woken, "the first queue"), receive(t, woken, "the second queue")}
 	require.ElementsMatch(t, []int32{e.queue.ID, another.ID}, got)
-	require.NoError(t, e.store.Notify(t.Context(), nil), "nothing to tell")
+	require.NoError(t, e.store.Notify(t.Context(), storage.Notice{}), "nothing to tell")
+
+	ref := storage.Ref{QueueID: e.queue.ID, Position: 1<<62 + 1}
+	require.NoError(t, e.store.Notify(t.Context(), storage.Notice{Claims: []storage.Ref{ref}}))
+	require.Equal(t, ref, receive(t, claims, "a claim (T6)"))
 
 	if e.in.Sever != nil {
 		e.sever(t)
 		require.False(t, receive(t, up, "the loss of the connection"), "it tells that it is deaf")
 		require.True(t, receive(t, up, "the new connection"), "it heals by itself")
 		eventually(t, "a notification after the break", func() bool {
-			return e.store.Notify(t.Context(), []int32{another.ID}) == nil
+			return e.store.Notify(t.Context(), storage.Notice{Queues: []int32{another.ID}}) == nil
 		})
 		for receive(t, woken, "a queue after the break") != another.ID {
 			continue
@@ -68,9 +80,9 @@ func notifications(t *testing.T, e *env) {
 }
 
 func noNotifications(t *testing.T, e *env) {
-	err := e.store.Listen(t.Context(), func(int32) {}, func(bool) {})
+	err := e.store.Listen(t.Context(), func(storage.Notice) {}, func(bool) {})
 	require.ErrorIs(t, err, storage.ErrNotSupported)
-	require.NoError(t, e.store.Notify(t.Context(), []int32{e.queue.ID}), "Notify does nothing")
+	require.NoError(t, e.store.Notify(t.Context(), storage.Notice{Queues: []int32{e.queue.ID}}), "Notify does nothing")
 }
 
 // receive takes the next value of a channel.

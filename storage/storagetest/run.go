@@ -69,6 +69,7 @@ func sections() []section {
 			{"sweep", sweepRules()},
 			{"cancel", cancelRules()},
 			{"revoke", revokeRules()},
+			{"look", lookRules()},
 			{"upkeep_race", upkeepRaceRules()},
 		}},
 		{"ordering", []group{
