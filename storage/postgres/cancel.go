@@ -34,10 +34,12 @@ func (s *Store) Cancel(ctx context.Context, p storage.CancelParams) (storage.Can
 	if out.Ref.QueueID != p.QueueID {
 		return storage.CancelResult{}, notFound
 	}
-	var live, other *storage.State
-	err := s.write(
-		ctx, "cancel",
-		step{sql: s.sql.cancel, args: []any{out.Ref.QueueID, out.Ref.Position}, scan: each(
+	var (
+		live, other *storage.State
+		ready       []int32
+	)
+	steps := []step{
+		{sql: s.sql.cancel, args: []any{out.Ref.QueueID, out.Ref.Position}, scan: each(
 			func() { live = nil },
 			func(r pgx.Rows) error {
 				var now time.Time
@@ -52,7 +54,7 @@ func (s *Store) Cancel(ctx context.Context, p storage.CancelParams) (storage.Can
 				return nil
 			},
 		)},
-		step{sql: s.sql.messageGet, args: []any{out.Ref.QueueID, out.Ref.Position, false}, scan: each(
+		{sql: s.sql.messageGet, args: []any{out.Ref.QueueID, out.Ref.Position, false}, scan: each(
 			func() { other = nil },
 			func(r pgx.Rows) error {
 				m, err := scanMessage(r)
@@ -60,12 +62,18 @@ func (s *Store) Cancel(ctx context.Context, p storage.CancelParams) (storage.Can
 				return err
 			},
 		)},
-		step{sql: s.sql.now, scan: one(func(r pgx.Rows) error { return r.Scan(&out.Now) })},
-	)
-	if err != nil {
+		{sql: s.sql.now, scan: one(func(r pgx.Rows) error { return r.Scan(&out.Now) })},
+	}
+	if keyed(out.Ref) {
+		if err := s.waitRow(ctx, "cancel", out.Ref); err != nil {
+			return storage.CancelResult{}, err
+		}
+		steps = s.withKeys([]storage.Ref{out.Ref}, &ready, steps...)
+	}
+	if err := s.write(ctx, "cancel", steps...); err != nil {
 		return storage.CancelResult{}, err
 	}
-	out.Now = out.Now.UTC()
+	out.Now, out.Ready = out.Now.UTC(), len(ready) > 0
 	switch {
 	case live != nil:
 		out.State = *live

@@ -25,9 +25,19 @@ type namedKey struct {
 // keys: it locks the keys of the live ones among refs (D12), does it, and puts the keys right.
 // ready, where not nil, hears of the queues in which a message became the head of its key.
 func (s *Store) withKeys(refs []storage.Ref, ready *[]int32, steps ...step) []step {
+	return s.locked(s.sql.lockKeys, refs, ready, steps)
+}
+
+// withFreeKeys is withKeys for upkeep, which waits for nobody: a key that somebody has is
+// passed over, and the steps see to it by the setting that they leave its messages alone.
+func (s *Store) withFreeKeys(refs []storage.Ref, ready *[]int32, steps ...step) []step {
+	return s.locked(s.sql.lockKeysFree, refs, ready, steps)
+}
+
+func (s *Store) locked(lock string, refs []storage.Ref, ready *[]int32, steps []step) []step {
 	ids, positions := splitRefs(refs)
 	all := make([]step, 0, len(steps)+2)
-	all = append(all, step{sql: s.sql.lockKeys, args: []any{ids, positions}})
+	all = append(all, step{sql: lock, args: []any{ids, positions}})
 	all = append(all, steps...)
 	return append(all, s.promoteStep(ready))
 }

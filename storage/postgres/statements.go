@@ -15,7 +15,8 @@ type statements struct {
 	// What has become of claims, and the operator's calls on one message.
 	look, revoke string
 	// Ordering keys: their locks, and the head of each.
-	enqueueOrdered, addNames, lockNames, lockKeys, promote, waitRow string
+	enqueueOrdered, addNames, lockNames, lockKeys, lockKeysFree, promote, waitRow string
+	keysLook, lockKeyIDs, removeKeys                                              string
 
 	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall                    string
 	renew, renewWait, settle, settleWait, diagnose                                           string
@@ -52,6 +53,7 @@ func loadStatements(testClock string) (statements, error) {
 		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
 		"enqueue_ordered": &s.enqueueOrdered, "add_names": &s.addNames, "lock_names": &s.lockNames,
 		"lock_keys": &s.lockKeys, "promote": &s.promote, "wait_row": &s.waitRow,
+		"keys_look": &s.keysLook, "lock_key_ids": &s.lockKeyIDs, "remove_keys": &s.removeKeys,
 		"queue_lock": &s.queueLock, "queue_create": &s.queueCreate, "queue_get": &s.queueGet,
 		"queue_get_by_id": &s.queueGetByID, "queue_list": &s.queueList, "queue_update": &s.queueUpdate,
 		"queue_pause": &s.queuePause, "queue_stats": &s.queueStats, "blocked": &s.blocked,
@@ -78,8 +80,20 @@ func loadStatements(testClock string) (statements, error) {
 	if s.renewWait, err = waiting("renew", s.renew); err != nil {
 		return statements{}, err
 	}
-	s.settleWait, err = waiting("settle", s.settle)
+	if s.settleWait, err = waiting("settle", s.settle); err != nil {
+		return statements{}, err
+	}
+	s.lockKeysFree, err = skipping("lock_keys", s.lockKeys)
 	return s, err
+}
+
+// skipping turns a statement that waits for rows into one that passes over held ones.
+func skipping(name, text string) (string, error) {
+	const lock = "FOR UPDATE"
+	if strings.Count(text, lock) != 1 || strings.Contains(text, skipLocked) {
+		return "", fmt.Errorf("postgres: statement %s: want %s exactly once", name, lock)
+	}
+	return strings.Replace(text, lock, lock+skipLocked, 1), nil
 }
 
 // waiting turns a statement that skips held rows into one that waits for them.

@@ -54,7 +54,7 @@ func TestC18SweepPageReadsThePrimaryKey(t *testing.T) {
 	d.fill(t, q.ID, 20000, pendingShape)
 	d.exec(t, "VACUUM ANALYZE queuebox.message")
 	p := newPlanner(t, d)
-	plan := p.explain(t, "sweep", "'{}'", "'{}'", fmt.Sprint(q.ID), "0", "500", "500", "4194304")
+	plan := p.explain(t, "sweep", "'{}'", "'{}'", fmt.Sprint(q.ID), "0", "500", "500", "4194304", "false")
 	pinned(t, "sweep", plan)
 	plan.walk(func(n planNode) {
 		if n.Table == "message" && n.Index != "" {

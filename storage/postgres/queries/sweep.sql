@@ -4,7 +4,9 @@
 -- live lease and a settling message (state 3) stay, whatever else is true. A statement ends
 -- at most $6 messages and about $7 bytes, so that no lock lasts; the rest is left for the
 -- next page, which starts after the row that is returned. Ends: 5 cancelled, else the reason.
--- Leans on message_pkey alone; writes dead_pkey and dead_finish.
+-- A message with an ordering key (its position is odd) is only told of, and is ended by a second
+-- run ($8) between lock_keys.sql and promote.sql, where its key could be locked.
+-- Leans on message_pkey and ordering_key_pkey; writes dead_pkey and dead_finish.
 WITH page AS MATERIALIZED (
     SELECT m.queue_id, m.position, m.state, m.lease_end, m.expire_time, m.attempt, m.max_attempts, m.cancel_requested,
         m.payload_bytes
@@ -20,14 +22,22 @@ WITH page AS MATERIALIZED (
         LIMIT $5::bigint
     ) p
 ),
-ending AS MATERIALIZED (
-    SELECT p.queue_id, p.position,
-        row_number() OVER w AS rank, sum(p.payload_bytes) OVER w AS bytes
+due AS MATERIALIZED (
+    SELECT p.queue_id, p.position, p.payload_bytes, (p.position & 1) = 1 AS keyed
     FROM page p
     WHERE (p.state = 0 OR (p.state = 1 AND p.lease_end <= clock_timestamp()))
       AND (p.cancel_requested OR p.expire_time <= clock_timestamp()
         OR (p.state = 1 AND p.max_attempts > 0 AND p.attempt >= p.max_attempts))
-    WINDOW w AS (ORDER BY p.queue_id, p.position ROWS UNBOUNDED PRECEDING)
+),
+ending AS MATERIALIZED (
+    SELECT d.queue_id, d.position,
+        row_number() OVER w AS rank, sum(d.payload_bytes) OVER w AS bytes
+    FROM due d
+    WHERE d.keyed = $8::boolean
+    WINDOW w AS (ORDER BY d.queue_id, d.position ROWS UNBOUNDED PRECEDING)
+),
+keys AS MATERIALIZED (
+    SELECT string_to_array(current_setting('queuebox.keys', true), ',')::bigint[] AS ids
 ),
 locked AS MATERIALIZED (
     SELECT m.queue_id, m.position, m.state, m.lease_end, m.expire_time, m.attempt, m.max_attempts, m.cancel_requested
@@ -37,6 +47,7 @@ locked AS MATERIALIZED (
         ORDER BY e.queue_id, e.position
     ) e
     JOIN queuebox.message m ON m.queue_id = e.queue_id AND m.position = e.position
+    WHERE CASE WHEN $8 THEN m.key_id = ANY ((SELECT k.ids FROM keys k)::bigint[]) ELSE true END
     FOR UPDATE OF m SKIP LOCKED
 ),
 -- One clock for all that is judged of a row, read when its lock is held.
@@ -68,13 +79,33 @@ dead AS (
         r.reason_code, r.content_type, (SELECT k.name FROM queuebox.ordering_key k WHERE k.key_id = r.key_id),
         r.idempotency_key, r.attributes, r.payload
     FROM removed r
+),
+-- A head that dies blocks its key, as in settle.sql.
+blocking AS MATERIALIZED (
+    SELECT k.tid, r.position
+    FROM removed r CROSS JOIN LATERAL (
+        SELECT k.ctid AS tid FROM queuebox.ordering_key k WHERE k.key_id = r.key_id LIMIT 1
+    ) k
+    WHERE r.ends <> 5 AND r.key_id IS NOT NULL AND r.place < 2
+      AND (SELECT q.ordering_mode = 2 FROM queuebox.queue q WHERE q.queue_id = r.queue_id)
+),
+blocked AS (
+    UPDATE queuebox.ordering_key k
+    SET blocked_by = greatest(k.blocked_by, b.position)
+    FROM blocking b
+    WHERE k.ctid = b.tid
 )
-SELECT clock_timestamp(), counted.dead, counted.expired, counted.cancelled, rest.queue_id, rest.position, rest.cut
+SELECT clock_timestamp(), counted.dead, counted.expired, counted.cancelled,
+    told.queue_ids, told.positions, rest.queue_id, rest.position, rest.cut
 FROM (
     SELECT count(*) FILTER (WHERE r.ends = 3) AS dead, count(*) FILTER (WHERE r.ends = 4) AS expired,
         count(*) FILTER (WHERE r.ends = 5) AS cancelled
     FROM removed r
 ) counted
+CROSS JOIN (
+    SELECT array_agg(d.queue_id) AS queue_ids, array_agg(d.position) AS positions
+    FROM due d WHERE d.keyed AND NOT $8
+) told
 LEFT JOIN LATERAL (
     SELECT * FROM (
         -- The last one ended, where the bounds left others.

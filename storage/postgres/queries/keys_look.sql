@@ -1,0 +1,40 @@
+-- Looks at the next $2 ordering keys after $1, without locks, and names those with work to do:
+-- a key that no message needs, whose row can go; a block by a message that is there no more, or
+-- in a queue that passes over dead ones now; and a key without a head, or with one that has let
+-- an earlier message wait and that nobody holds. Each is looked at again under its lock.
+-- Leans on ordering_key_pkey, message_head, message_parked, message_pkey, queue_pkey, dead_pkey.
+WITH page AS MATERIALIZED (
+    SELECT k.key_id, k.queue_id, k.blocked_by
+    FROM queuebox.ordering_key k
+    WHERE k.key_id > $1::bigint
+    ORDER BY k.key_id
+    LIMIT $2::bigint
+),
+seen AS MATERIALIZED (
+    SELECT p.key_id, p.queue_id, p.blocked_by,
+        (SELECT m.position FROM queuebox.message m WHERE m.key_id = p.key_id AND m.place < 2 LIMIT 1) AS head,
+        (SELECT m.position FROM queuebox.message m WHERE m.key_id = p.key_id AND m.place = 2
+            ORDER BY m.position LIMIT 1) AS next,
+        CASE WHEN p.blocked_by IS NULL THEN false ELSE coalesce(
+            (SELECT q.ordering_mode = 2 FROM queuebox.queue q WHERE q.queue_id = p.queue_id)
+            AND (SELECT d.state = 4 FROM queuebox.dead d WHERE d.queue_id = p.queue_id AND d.position = p.blocked_by),
+            false) END AS blocked
+    FROM page p
+)
+SELECT clock_timestamp(), rest.key_id, work.key_id, work.idle
+FROM (SELECT 1) one
+LEFT JOIN LATERAL (
+    SELECT p.key_id FROM page p WHERE (SELECT count(*) FROM page) >= $2::bigint ORDER BY p.key_id DESC LIMIT 1
+) rest ON true
+LEFT JOIN LATERAL (
+    SELECT s.key_id, s.head IS NULL AND s.next IS NULL AND NOT s.blocked AS idle
+    FROM seen s
+    WHERE (s.blocked_by IS NOT NULL AND NOT s.blocked)
+       OR (s.head IS NULL AND s.next IS NULL AND NOT s.blocked)
+       OR (s.next IS NOT NULL AND (NOT s.blocked OR s.next < s.blocked_by) AND CASE
+            WHEN s.head IS NULL THEN true
+            WHEN s.next > s.head THEN false
+            ELSE (SELECT m.state = 0 OR (m.state = 1 AND m.lease_end <= clock_timestamp())
+                FROM queuebox.message m WHERE m.queue_id = s.queue_id AND m.position = s.head) END)
+    ORDER BY s.key_id
+) work ON true
