@@ -20,7 +20,7 @@ import (
 // settable clock. A failure prints the seed and the shortest story that rapid finds.
 func modelRules() []rule {
 	return []rule{
-		{name: "C1_C2_C3_C9_C14_C15_C18_R1_R2_S1_S2_S5_S6_E1_E3_random_operations_against_a_model", clocks: settable, run: randomOperations},
+		{name: "C1_C2_C3_C9_C14_C15_C18_R1_R2_S1_S2_S5_S6_S14_E1_E3_O1_O3_O5_O6_O7_O9_random_operations_against_a_model", clocks: settable, run: randomOperations},
 	}
 }
 
@@ -63,6 +63,7 @@ type model struct {
 	e      *env
 	stores []storage.Store
 	paused bool
+	order  modelOrder
 
 	messages []*modelMessage
 	keys     map[string]*modelMessage
@@ -77,8 +78,10 @@ type modelMessage struct {
 	priority    int32
 	maxAttempts int32
 	content     string
+	key         string // of its order
 	created     time.Time
 
+	cancel     bool // somebody asked its holder to stop
 	state      storage.State
 	attempt    int32
 	ready      time.Time
@@ -116,10 +119,12 @@ func newModel(t *testing.T, rt *rapid.T, e *env, stores []storage.Store) *model 
 	s := settings()
 	s.MaxAttempts = 4
 	s.Retry = storage.RetryPolicy{Min: 2 * time.Second, Max: 10 * time.Second, Multiplier: 2}
+	order := newModelOrder(rt, e)
+	s.Ordering = order.mode
 	e.advance(t, time.Second)
 	return &model{
 		t: t, rt: rt, e: e.on(e.newQueue(t, s)), stores: stores,
-		keys: map[string]*modelMessage{}, calls: map[storage.ClaimID]*modelCall{},
+		keys: map[string]*modelMessage{}, calls: map[storage.ClaimID]*modelCall{}, order: order,
 	}
 }
 
@@ -147,6 +152,8 @@ func (m *model) step() {
 		{"pause or resume", 1, m.pause},
 		{"look", 2, m.look},
 		{"sweep", 2, m.sweep},
+		{"cancel", 2, m.cancelOne},
+		{"sweep keys", 1, m.sweepKeys},
 	}
 	var wheel []int
 	for i, op := range ops {
@@ -187,6 +194,8 @@ func (m *model) enqueue() {
 		if k := rapid.Int32Range(0, 3).Draw(m.rt, "max attempts"); k > 0 {
 			nm.MaxAttempts, mm.maxAttempts = k, k
 		}
+		mm.key = m.order.draw(m.rt)
+		nm.OrderingKey = mm.key
 		expect[i] = storage.EnqueueInserted
 		want = append(want, mm)
 		if key := rapid.SampledFrom([]string{"", "", "a", "b", "c", "d", "e"}).Draw(m.rt, "key"); key != "" {
@@ -232,6 +241,7 @@ func (m *model) enqueue() {
 			require.Greater(m.rt, item.Ref.Position, m.messages[len(m.messages)-1].ref.Position, "positions rise")
 		}
 		m.messages = append(m.messages, want[i])
+		m.order.add(want[i])
 		if key := ms[i].IdempotencyKey; key != "" {
 			m.keys[key] = want[i]
 		}
@@ -247,7 +257,7 @@ func (m *model) expired(mm *modelMessage) bool {
 }
 
 func (m *model) claimable(mm *modelMessage) bool {
-	if m.paused {
+	if m.paused || mm.cancel || !m.order.head(mm) {
 		return false
 	}
 	if mm.state == storage.StatePending {
@@ -548,6 +558,8 @@ func (m *model) judge(mm *modelMessage, c *modelClaim) (storage.ItemStatus, []st
 		return storage.ItemSettled, nil
 	case c != nil && m.held(c):
 		return storage.ItemApplied, nil
+	case mm.state == storage.StateCancelled:
+		return storage.ItemLost, []storage.LostCause{storage.LostCancelled}
 	case c != nil && mm.claim == c:
 		return storage.ItemLost, []storage.LostCause{storage.LostLeaseExpired}
 	case mm.state == storage.StateProcessing && c != nil:
@@ -593,6 +605,7 @@ func (m *model) renew() {
 		}
 		mm.leaseLen, mm.leaseEnd = d, m.now().Add(d)
 		require.True(m.rt, mm.leaseEnd.Equal(got.LeaseEnd), "lease end")
+		require.Equal(m.rt, mm.cancel, got.CancelRequested, "R6")
 	case storage.ItemAlreadySettled, storage.ItemNotFound, storage.ItemUnknown:
 		// Nothing more is told.
 	}
@@ -640,6 +653,7 @@ func (m *model) settle() {
 		want := m.apply(mm, s)
 		require.Equal(m.rt, facts(want), facts(got))
 		c.action, c.settled = a, &want
+		m.order.requireReady(m, res.Ready)
 	case storage.ItemNotFound, storage.ItemUnknown:
 		// Nothing more is told.
 	}
@@ -652,6 +666,15 @@ func (m *model) apply(mm *modelMessage, s storage.Settlement) storage.Settled {
 	mm.claim, mm.leaseEnd = nil, time.Time{}
 	finish := func(state storage.State) {
 		mm.state, mm.finished = state, now
+		m.order.end(m, mm)
+	}
+	if mm.cancel && (s.Action == storage.ActionRetry || s.Action == storage.ActionRelease) {
+		if s.Action == storage.ActionRetry {
+			mm.lastError = s.Error
+		}
+		finish(storage.StateCancelled)
+		want.Outcome = storage.OutcomeCancelled
+		return want
 	}
 	switch s.Action {
 	case storage.ActionComplete:
@@ -700,25 +723,32 @@ func (m *model) advance() {
 	m.e.advance(m.t, time.Duration(rapid.IntRange(1, 5000).Draw(m.rt, "ms"))*time.Millisecond)
 }
 
-// sweep ends last attempts whose lease is over, and nothing else (C18).
+// sweep ends last attempts whose lease is over (C18) and what nobody holds of what was to be
+// cancelled (S14), and nothing else.
 func (m *model) sweep() {
 	if len(m.messages) == 0 {
 		return
 	}
 	refs := make([]storage.Ref, len(m.messages))
-	want := 0
+	var want, cancelled int
 	for i, mm := range m.messages {
 		refs[i] = mm.ref
-		if m.expired(mm) && mm.maxAttempts > 0 && mm.attempt >= mm.maxAttempts {
+		switch {
+		case mm.cancel && (m.expired(mm) || mm.state == storage.StatePending):
+			cancelled++
+			m.cancelled(mm)
+		case m.expired(mm) && mm.maxAttempts > 0 && mm.attempt >= mm.maxAttempts:
 			want++
 			mm.state, mm.deadReason = storage.StateDead, storage.DeadReasonLeaseExpired
 			mm.finished, mm.leaseEnd = m.now(), time.Time{}
+			m.order.end(m, mm)
 		}
 	}
 	res, err := m.store().Sweep(m.t.Context(), storage.SweepParams{Refs: refs, Limit: len(refs)})
 	require.NoError(m.rt, err)
 	m.e.checkNow(m.rt, res.Now)
-	require.Equal(m.rt, [3]int{want, 0, 0}, [3]int{res.Dead, res.Expired, res.Cancelled})
+	require.Equal(m.rt, [3]int{want, 0, cancelled}, [3]int{res.Dead, res.Expired, res.Cancelled})
+	m.order.requireReady(m, res.Ready)
 }
 
 func (m *model) pause() {
@@ -745,6 +775,7 @@ func (m *model) compare(mm *modelMessage, got storage.Message) {
 	require.Equal(rt, mm.attempt, got.Attempt, "attempt of %v", mm.ref)
 	require.Equal(rt, mm.maxAttempts, got.MaxAttempts)
 	require.Equal(rt, mm.priority, got.Priority)
+	require.Equal(rt, mm.key, got.OrderingKey)
 	require.Equal(rt, mm.payload, got.Payload)
 	require.True(rt, mm.created.Equal(got.CreateTime), "create time of %v", mm.ref)
 	require.Equal(rt, mm.lastError, got.LastError, "last error of %v", mm.ref)
@@ -773,6 +804,10 @@ func (m *model) compareAll() {
 			want.Completed++
 		case mm.state == storage.StateDead:
 			want.Dead++
+		case mm.state == storage.StateCancelled:
+			// Counted nowhere.
+		case !m.order.head(mm):
+			want.Blocked++
 		case m.live(mm):
 			want.Leased++
 		case m.expired(mm):

@@ -371,6 +371,8 @@ func orderingPromoted(t *testing.T, e *env) {
 	e.settle(t, settlement(c[1], storage.ActionComplete))
 	sameTime(t, own, e.get(t, refs[2]).ReadyTime, "its own delay")
 	e.claimNothing(t)
+	res := e.claimResult(t, storage.ClaimParams{Calls: []storage.ClaimCall{call("A", 1, lease)}})
+	sameTime(t, own, res.NextReady, "what is waited for")
 	e.checkKeys(t)
 	e.advance(t, 20*time.Second)
 	c = e.claimKeyed(t, refs[2])

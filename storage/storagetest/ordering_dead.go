@@ -15,6 +15,7 @@ func orderingDeadRules() []rule {
 	rules := []rule{
 		{name: "O7_S14_a_cancelled_head_never_blocks", clocks: settable, run: orderingCancelledHead},
 		{name: "O7_a_change_of_the_mode_unblocks", clocks: bothClocks, run: orderingModeChange},
+		{name: "O7_after_a_change_of_the_mode_a_new_message_is_the_head", clocks: settable, run: orderingModeFresh},
 		{name: "O7_a_change_of_the_mode_blocks_no_key_behind_an_old_one", clocks: settable, run: orderingModeLater},
 		{name: "O7_D6_a_dead_head_that_is_gone_blocks_no_longer", clocks: settable, run: orderingRetained},
 		{name: "O7_E7_a_follower_that_expired_is_never_delivered", clocks: settable, run: orderingExpiredFollower},
@@ -214,6 +215,16 @@ func orderingModeChange(t *testing.T, e *env) {
 	e.completeNext(t, c[0])
 	e.claimKeyed(t, refs[2])
 	e.checkKeys(t)
+}
+
+func orderingModeFresh(t *testing.T, e *env) {
+	e = e.blocking(t)
+	e.settle(t, settlement(e.claimKeyed(t, e.one(t, ordered("a")))[0], storage.ActionDeadLetter))
+	e.setMode(t, storage.OrderingSkipDead)
+	refs := e.many(t, 2, ordered("a"))
+	e.checkKeys(t)
+	e.completeNext(t, e.claimKeyed(t, refs[0])[0])
+	e.claimKeyed(t, refs[1])
 }
 
 func orderingModeLater(t *testing.T, e *env) {
