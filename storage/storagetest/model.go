@@ -119,7 +119,7 @@ func newModel(t *testing.T, rt *rapid.T, e *env, stores []storage.Store) *model 
 	s := settings()
 	s.MaxAttempts = 4
 	s.Retry = storage.RetryPolicy{Min: 2 * time.Second, Max: 10 * time.Second, Multiplier: 2}
-	order := newModelOrder(rt, e)
+	order := newModelOrder(rt)
 	s.Ordering = order.mode
 	e.advance(t, time.Second)
 	return &model{

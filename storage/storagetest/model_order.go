@@ -12,31 +12,23 @@ import (
 // modelOrder is what the contract says about the ordering keys of the queue of a model: who
 // is the head of each, and which wait behind a dead one.
 type modelOrder struct {
-	mode storage.OrderingMode
-	// keys are those that messages have; none where the backend has no order.
-	keys    []string
+	mode    storage.OrderingMode
 	heads   map[string]*modelMessage
 	blocked map[string]bool
 	// promoted is the message that the last operation made a head, nil where it made none.
 	promoted *modelMessage
 }
 
-func newModelOrder(rt *rapid.T, e *env) modelOrder {
-	o := modelOrder{
-		mode:    storage.OrderingSkipDead,
+func newModelOrder(rt *rapid.T) modelOrder {
+	return modelOrder{
+		mode:    rapid.SampledFrom([]storage.OrderingMode{storage.OrderingSkipDead, storage.OrderingBlockOnDead}).Draw(rt, "mode"),
 		heads:   map[string]*modelMessage{},
 		blocked: map[string]bool{},
-		keys:    []string{""},
 	}
-	if needsOrdering(e.in, e.caps) == "" {
-		o.keys = []string{"", "", "k", "k", "l", "m"}
-		o.mode = rapid.SampledFrom([]storage.OrderingMode{storage.OrderingSkipDead, storage.OrderingBlockOnDead}).Draw(rt, "mode")
-	}
-	return o
 }
 
 func (o *modelOrder) draw(rt *rapid.T) string {
-	return rapid.SampledFrom(o.keys).Draw(rt, "ordering key")
+	return rapid.SampledFrom([]string{"", "", "k", "k", "l", "m"}).Draw(rt, "ordering key")
 }
 
 // add takes a new message into its key: it is the head where the key has none and waits for
@@ -114,9 +106,6 @@ func (m *model) cancelOne() {
 
 // sweepKeys changes nothing that anybody sees.
 func (m *model) sweepKeys() {
-	if len(m.order.keys) == 1 {
-		return
-	}
 	for after := int64(0); ; {
 		res, err := m.store().SweepKeys(m.t.Context(), storage.SweepKeysParams{After: after, Limit: 10})
 		require.NoError(m.rt, err)

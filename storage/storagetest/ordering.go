@@ -1,7 +1,6 @@
 package storagetest
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -37,24 +36,6 @@ func orderingRules() []rule {
 		{name: "E8_the_ordering_key_is_read_back", clocks: settable, run: orderingRead},
 		{name: "R1_R4_a_renewal_keeps_the_head", clocks: settable, run: orderingRenewed},
 	}
-}
-
-// needsOrdering skips where ordering keys are not built.
-func needsOrdering(in *Instance, _ storage.Capabilities) string {
-	_, err := in.Store.Enqueue(background(nil), storage.EnqueueParams{Messages: []storage.NewMessage{{QueueID: 1 << 30, OrderingKey: "probe"}}})
-	if errors.Is(err, storage.ErrNotSupported) {
-		return "ordering keys: Enqueue answers ErrNotSupported"
-	}
-	return ""
-}
-
-func withOrdering(rules []rule) []rule {
-	for i := range rules {
-		if rules[i].skip == nil {
-			rules[i].skip = needsOrdering
-		}
-	}
-	return rules
 }
 
 // ordered sets an ordering key.

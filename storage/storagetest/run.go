@@ -73,10 +73,10 @@ func sections() []section {
 			{"upkeep_race", upkeepRaceRules()},
 		}},
 		{"ordering", []group{
-			{"ordering", withOrdering(orderingRules())},
-			{"ordering_dead", withOrdering(orderingDeadRules())},
-			{"ordering_settle", withOrdering(orderingSettleRules())},
-			{"sweep_keys", withOrdering(sweepKeysRules())},
+			{"ordering", orderingRules()},
+			{"ordering_dead", orderingDeadRules()},
+			{"ordering_settle", orderingSettleRules()},
+			{"sweep_keys", sweepKeysRules()},
 		}},
 		{"retain", []group{{"retain", retainRules()}}},
 		{"sessions", []group{
