@@ -3,6 +3,7 @@ package storagetest
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,11 @@ func revokeRules() []rule {
 		{name: "S8_D6_REVOKED_is_told_as_long_as_the_history_is_kept", clocks: settable, run: revokeRemembered},
 		{name: "S8_S13_a_held_row_bounds_the_wait", clocks: settable, run: revokeHeldRow, skip: needsRowLocks},
 		{name: "S8_S13_a_row_held_across_the_lease_end_is_not_revoked", clocks: settable, run: revokeAcrossLeaseEnd},
+		{name: "O6_S8_a_revoked_head_stays_the_head_of_its_key", clocks: bothClocks, run: revokeOrdered, skip: needsOrdering},
+		{name: "O7_S8_a_head_that_a_revocation_ends_lets_its_key_go_on", clocks: settable, run: revokeOrderedEnds, skip: needsOrdering},
+		{name: "O7_S8_a_head_that_a_revocation_kills_blocks_its_key", clocks: settable, run: revokeOrderedBlocks, skip: needsOrdering},
+		{name: "D12_S8_a_held_head_bounds_the_wait_and_its_key_is_free", clocks: settable, run: revokeOrderedHeld, skip: needsOrderingAndRowLocks},
+		{name: "O1_O5_S8_revocations_racing_workers_of_ordering_keys", clocks: realClock, run: raceRevokeOrdered, skip: needsOrdering},
 		{name: "S8_S7_a_revocation_racing_a_completion_has_one_winner", clocks: realClock, run: raceRevokeComplete},
 		{name: "S8_R3_a_revocation_racing_a_renewal", clocks: realClock, run: raceRevokeRenew},
 		{name: "S8_C1_revocations_racing_claimers", clocks: realClock, run: raceRevokeClaim},
@@ -459,4 +465,147 @@ func raceRevokeClaim(t *testing.T, e *env) {
 	require.Equal(t, taken, revoked, "each revocation ended one claim")
 	require.Equal(t, len(all), completed+revoked)
 	t.Logf("%d claims, %d revoked, %d completed", len(all), revoked, completed)
+}
+
+func needsOrderingAndRowLocks(in *Instance, c storage.Capabilities) string {
+	if why := needsOrdering(in, c); why != "" {
+		return why
+	}
+	return needsRowLocks(in, c)
+}
+
+func revokeOrdered(t *testing.T, e *env) {
+	refs := e.many(t, 3, ordered("a"))
+	other := e.one(t, ordered("b"))
+	cs := e.claimKeyed(t, refs[0], other)
+	res := e.revoked(t, cs[0], true)
+	require.True(t, res.Ready)
+	e.checkKeys(t)
+	again := e.claimKeyed(t, refs[0])[0]
+	e.completeNext(t, again)
+	e.requireLost(t, cs[0], storage.LostRevoked)
+	e.complete(t, cs[1])
+	require.Equal(t, refs[1:], e.drain(t))
+}
+
+func revokeOrderedEnds(t *testing.T, e *env) {
+	dead := e.one(t, ordered("a"), maxAttempts(1))
+	cancelled := e.one(t, ordered("a"))
+	last := e.one(t, ordered("a"))
+	res := e.revoked(t, e.claimKeyed(t, dead)[0], false)
+	require.Equal(t, storage.StateDead, res.Message.State)
+	require.Equal(t, "a", res.Message.OrderingKey)
+	require.True(t, res.Ready, "the next one of the key")
+	e.checkKeys(t)
+	c := e.claimKeyed(t, cancelled)[0]
+	require.Equal(t, storage.StateProcessing, e.cancel(t, cancelled))
+	res = e.revoked(t, c, true)
+	require.Equal(t, storage.StateCancelled, res.Message.State)
+	require.True(t, res.Ready)
+	e.checkKeys(t)
+	e.complete(t, e.claimKeyed(t, last)[0])
+}
+
+func revokeOrderedBlocks(t *testing.T, e *env) {
+	e = e.blocking(t)
+	dead := e.one(t, ordered("a"), maxAttempts(1))
+	e.one(t, ordered("a"))
+	res := e.revoked(t, e.claimKeyed(t, dead)[0], false)
+	require.Equal(t, storage.StateDead, res.Message.State)
+	require.False(t, res.Ready, "the key waits for the dead one (O7)")
+	e.claimNothing(t)
+	e.checkKeys(t, "a")
+}
+
+// revokeOrderedHeld: while a user holds the head, a revocation that waits for it keeps nobody
+// from the rest of the key.
+func revokeOrderedHeld(t *testing.T, e *env) {
+	ref := e.one(t, ordered("a"))
+	c := e.claimOneAs(t, "A", time.Hour)
+	release := e.in.Hold(t, ref, HoldLock)
+	done := make(chan error, 1)
+	go func() {
+		_, err := e.store.Revoke(t.Context(), storage.RevokeParams{Ref: ref})
+		done <- err
+	}()
+	if e.in.Waiting != nil {
+		eventually(t, "the revocation waits", func() bool { return e.in.Waiting(t) })
+	}
+	next := e.one(t, ordered("a"))
+	require.ErrorIs(t, receive(t, done, "the end of the wait"), storage.ErrUnavailable)
+	release()
+	e.revoked(t, c, true)
+	e.completeNext(t, e.claimKeyed(t, ref)[0])
+	e.complete(t, e.claimKeyed(t, next)[0])
+}
+
+// raceRevokeOrdered: workers on two stores work keys off while revocations strike; every
+// message is completed once, and those of a key in their order.
+func raceRevokeOrdered(t *testing.T, e *env) {
+	const keys, each, workers = 4, 12, 3
+	q := settings()
+	q.MaxAttempts = 0
+	e = e.on(e.newQueue(t, q))
+	var ms []storage.NewMessage
+	for i := range keys * each {
+		ms = append(ms, e.message(ordered(fmt.Sprint("key ", i%keys))))
+	}
+	refs := e.enqueue(t, ms...)
+	stores := []storage.Store{e.store, e.other}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	var completed, revoked atomic.Int64
+	var last atomic.Pointer[storage.Ref] // taken by a worker
+	err := together(workers+1, func(i int) error {
+		if i == workers {
+			for k := 0; completed.Load() < keys*each; k++ {
+				ref := refs[k%len(refs)]
+				if taken := last.Load(); taken != nil && k%4 > 0 {
+					ref = *taken
+				}
+				res, err := stores[k%2].Revoke(ctx, storage.RevokeParams{Ref: ref, Refund: k%3 > 0})
+				if err != nil {
+					return err
+				}
+				if res.Revoked {
+					revoked.Add(1)
+				}
+			}
+			return nil
+		}
+		for completed.Load() < keys*each {
+			out, err := e.rawClaim(ctx, stores[i%2], call(fmt.Sprintf("worker-%d", i), 2, time.Hour))
+			if err != nil {
+				return err
+			}
+			for _, c := range out.Messages {
+				last.Store(&c.Message.Ref)
+				if _, err := stores[i%2].Now(ctx); err != nil { // a moment in which it can be taken away
+					return err
+				}
+				res, err := stores[i%2].Settle(ctx, storage.SettleParams{Items: []storage.Settlement{settlement(c, storage.ActionComplete)}})
+				if err != nil {
+					return err
+				}
+				switch got := res.Items[0]; {
+				case got.Status == storage.ItemApplied:
+					completed.Add(1)
+				case got.Status == storage.ItemLost && got.Cause == storage.LostRevoked, got.Status == storage.ItemUnknown:
+				default:
+					return fmt.Errorf("complete answered %+v", got)
+				}
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, len(refs), completed.Load())
+	before := make([]time.Time, keys)
+	for i, ref := range refs {
+		m := e.get(t, ref)
+		require.Equal(t, storage.StateCompleted, m.State)
+		require.False(t, m.FinishTime.Before(before[i%keys]), "O5: %v of %s", ref, m.OrderingKey)
+		before[i%keys] = m.FinishTime
+	}
+	t.Logf("%d completed, %d revoked", completed.Load(), revoked.Load())
 }

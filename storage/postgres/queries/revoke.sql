@@ -5,7 +5,7 @@
 -- where that was asked for, 3 dead, where it has expired or no attempt is left. The history keeps
 -- the token with action 5, which says lost and not settled. No row where the message is not among
 -- the live ones; a null outcome where nobody holds it.
--- Leans on message_pkey.
+-- Leans on message_pkey, queue_pkey and ordering_key_pkey.
 WITH locked AS MATERIALIZED (
     SELECT m.queue_id, m.position, m.state, m.token, m.lease_end, m.expire_time, m.attempt, m.max_attempts,
         m.cancel_requested, m.worker_id
@@ -54,6 +54,22 @@ dead AS (
         r.reason_code, r.content_type, (SELECT k.name FROM queuebox.ordering_key k WHERE k.key_id = r.key_id),
         r.idempotency_key, r.attributes, r.payload
     FROM removed r
+),
+-- A head that dies blocks its key, where the queue says so (O7); the caller has the lock of
+-- the key. The later of two dead ones blocks: nothing behind it may go before it is gone.
+blocking AS MATERIALIZED (
+    SELECT k.tid, r.position
+    FROM removed r CROSS JOIN LATERAL (
+        SELECT k.ctid AS tid FROM queuebox.ordering_key k WHERE k.key_id = r.key_id LIMIT 1
+    ) k
+    WHERE r.decided = 3 AND r.key_id IS NOT NULL AND r.place < 2
+      AND (SELECT q.ordering_mode = 2 FROM queuebox.queue q WHERE q.queue_id = r.queue_id)
+),
+blocked AS (
+    UPDATE queuebox.ordering_key k
+    SET blocked_by = greatest(k.blocked_by, b.position)
+    FROM blocking b
+    WHERE k.ctid = b.tid
 ),
 history AS (
     INSERT INTO queuebox.settlement (queue_id, position, token, settle_time, available_time, action, outcome, dead_reason)
