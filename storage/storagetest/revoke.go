@@ -33,11 +33,11 @@ func revokeRules() []rule {
 		{name: "S8_D6_REVOKED_is_told_as_long_as_the_history_is_kept", clocks: settable, run: revokeRemembered},
 		{name: "S8_S13_a_held_row_bounds_the_wait", clocks: settable, run: revokeHeldRow, skip: needsRowLocks},
 		{name: "S8_S13_a_row_held_across_the_lease_end_is_not_revoked", clocks: settable, run: revokeAcrossLeaseEnd},
-		{name: "O6_S8_a_revoked_head_stays_the_head_of_its_key", clocks: bothClocks, run: revokeOrdered, skip: needsOrdering},
-		{name: "O7_S8_a_head_that_a_revocation_ends_lets_its_key_go_on", clocks: settable, run: revokeOrderedEnds, skip: needsOrdering},
-		{name: "O7_S8_a_head_that_a_revocation_kills_blocks_its_key", clocks: settable, run: revokeOrderedBlocks, skip: needsOrdering},
-		{name: "D12_S8_a_held_head_bounds_the_wait_and_its_key_is_free", clocks: settable, run: revokeOrderedHeld, skip: needsOrderingAndRowLocks},
-		{name: "O1_O5_S8_revocations_racing_workers_of_ordering_keys", clocks: realClock, run: raceRevokeOrdered, skip: needsOrdering},
+		{name: "O6_S8_a_revoked_head_stays_the_head_of_its_key", clocks: bothClocks, run: revokeOrdered},
+		{name: "O7_S8_a_head_that_a_revocation_ends_lets_its_key_go_on", clocks: settable, run: revokeOrderedEnds},
+		{name: "O7_S8_a_head_that_a_revocation_kills_blocks_its_key", clocks: settable, run: revokeOrderedBlocks},
+		{name: "D12_S8_a_held_head_bounds_the_wait_and_its_key_is_free", clocks: settable, run: revokeOrderedHeld, skip: needsRowLocks},
+		{name: "O1_O5_S8_revocations_racing_workers_of_ordering_keys", clocks: realClock, run: raceRevokeOrdered},
 		{name: "S8_S7_a_revocation_racing_a_completion_has_one_winner", clocks: realClock, run: raceRevokeComplete},
 		{name: "S8_R3_a_revocation_racing_a_renewal", clocks: realClock, run: raceRevokeRenew},
 		{name: "S8_C1_revocations_racing_claimers", clocks: realClock, run: raceRevokeClaim},
@@ -465,13 +465,6 @@ func raceRevokeClaim(t *testing.T, e *env) {
 	require.Equal(t, taken, revoked, "each revocation ended one claim")
 	require.Equal(t, len(all), completed+revoked)
 	t.Logf("%d claims, %d revoked, %d completed", len(all), revoked, completed)
-}
-
-func needsOrderingAndRowLocks(in *Instance, c storage.Capabilities) string {
-	if why := needsOrdering(in, c); why != "" {
-		return why
-	}
-	return needsRowLocks(in, c)
 }
 
 func revokeOrdered(t *testing.T, e *env) {
