@@ -75,7 +75,10 @@ func (p *planner) explain(t *testing.T, name string, args ...string) planNode {
 	ctx := t.Context()
 	_, err := p.conn.Prepare(ctx, name, p.statements[name])
 	require.NoError(t, err)
-	call := fmt.Sprintf("EXECUTE %s(%s)", name, strings.Join(args, ", "))
+	call := "EXECUTE " + name
+	if len(args) > 0 {
+		call += "(" + strings.Join(args, ", ") + ")"
+	}
 	_, err = p.conn.Exec(ctx, "EXPLAIN "+call, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(t, err, name)
 	tx, err := p.conn.Begin(ctx)
