@@ -118,6 +118,23 @@ func (o *ListenOptions) Check() error {
 	return nil
 }
 
+// Check refuses an address that cannot be dialled, and one of another machine unless it was
+// said how to speak to it.
+func (o *ClientOptions) Check() error {
+	loopback, err := isLoopback(o.Server)
+	if err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	tls := o.ServerTLS || o.ServerCA != ""
+	switch {
+	case tls && o.ServerPlaintext:
+		return errors.New("server-plaintext: cannot stand beside server-tls or server-ca; give one of them")
+	case !tls && !loopback && !o.ServerPlaintext:
+		return fmt.Errorf("server: %s is not this machine; pass --server-tls where a proxy encrypts, or --server-plaintext on a network that you trust", o.Server)
+	}
+	return nil
+}
+
 // MetricsOff tells whether the HTTP port is switched off.
 func (o *ListenOptions) MetricsOff() bool {
 	return o.MetricsListen == "" || o.MetricsListen == "off"

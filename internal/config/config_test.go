@@ -299,3 +299,21 @@ func TestDocsPage(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, config.Page(), string(page), "run make generate")
 }
+
+func TestTheFileHoldsNoOptionOfTheOperatorsCommands(t *testing.T) {
+	_, _, err := load(t, []string{"--config", write(t, "server: 127.0.0.1:1\n")}, nil)
+	require.ErrorContains(t, err, `unknown key "server"`)
+	_, _, err = load(t, nil, []string{"QUEUEBOX_SERVER=127.0.0.1:1", "QUEUEBOX_SERVER_CA=/ca.pem"})
+	require.NoError(t, err, "the variables of both may be set on one machine")
+}
+
+func TestHowAnotherMachineIsReached(t *testing.T) {
+	for _, o := range []config.ClientOptions{
+		{Server: "127.0.0.1:1"}, {Server: "localhost:1"}, {Server: "[::1]:1"}, {Server: "db:1", ServerTLS: true}, {Server: "db:1", ServerCA: "ca"}, {Server: "db:1", ServerPlaintext: true},
+	} {
+		require.NoError(t, o.Check())
+	}
+	for _, o := range []config.ClientOptions{{Server: "db:1"}, {Server: "db"}, {Server: ""}, {Server: "db:1", ServerTLS: true, ServerPlaintext: true}} {
+		require.Error(t, o.Check())
+	}
+}

@@ -9,11 +9,18 @@ import (
 func Page() string {
 	var b strings.Builder
 	b.WriteString(pageHead)
+	writeTables(&b, Table())
+	writeTables(&b, ClientTable())
+	b.WriteString(clientFoot)
+	return b.String()
+}
+
+func writeTables(b *strings.Builder, table []Option) {
 	group := ""
-	for _, o := range Table() {
+	for _, o := range table {
 		if o.Group != group {
 			group = o.Group
-			fmt.Fprintf(&b, "\n## %s\n\n| flag | variable | default | meaning |\n|---|---|---|---|\n", group)
+			fmt.Fprintf(b, "\n## %s\n\n| flag | variable | default | meaning |\n|---|---|---|---|\n", group)
 		}
 		flag := "--" + o.Flag
 		if o.Placeholder != "" {
@@ -27,10 +34,14 @@ func Page() string {
 		if o.Secret {
 			help += " Masked where it is printed."
 		}
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", flag, o.Env, value, help)
+		fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", flag, o.Env, value, help)
 	}
-	return b.String()
 }
+
+const clientFoot = `
+These four belong to [the commands of an operator](cli.md), which speak to a server that runs. They are given by flag or variable; the file is
+the server's and does not hold them.
+`
 
 const pageHead = `<!-- Made by "make generate" from internal/config/options.go; edit that file. -->
 # Configuration

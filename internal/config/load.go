@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"reflect"
@@ -54,7 +55,7 @@ type Loader struct {
 // NewLoader makes a loader over an environment as [os.Environ] gives it.
 func NewLoader(environ []string) *Loader {
 	table := map[string]Option{}
-	for _, o := range Table() {
+	for _, o := range slices.Concat(Table(), ClientTable()) {
 		table[o.Flag] = o
 	}
 	return &Loader{table: table, environ: environ, origin: map[string]Source{}}
@@ -128,9 +129,14 @@ func (l *Loader) start(ctx *kong.Context) {
 	if l.env, l.err = l.readEnv(); l.err != nil {
 		return
 	}
-	path := l.env[EnvName("config")]
+	path := ""
 	for _, flag := range ctx.Flags() {
-		if value, ok := ctx.FlagValue(flag).(string); ok && flag.Name == "config" && value != "" {
+		if flag.Name != "config" {
+			continue
+		}
+		// A command without the flag has nothing to read from the file either.
+		path = l.env[EnvName("config")]
+		if value, ok := ctx.FlagValue(flag).(string); ok && value != "" {
 			path = value
 		}
 	}
@@ -151,8 +157,29 @@ func (l *Loader) start(ctx *kong.Context) {
 		}
 		if !known[key] {
 			l.err = fmt.Errorf("configuration file %s: unknown key %q; the nearest known one is %q",
-				path, key, nearest(key, maps.Keys(l.table)))
+				path, key, nearest(key, trueKeys(known)))
 			return
+		}
+	}
+}
+
+// Variable is the value of an option's variable, "" where it is not set or the variables make
+// no sense. It is for what must not complain, such as the completion of a shell.
+func (l *Loader) Variable(flag string) string {
+	values, err := l.readEnv()
+	if err != nil {
+		return ""
+	}
+	return values[EnvName(flag)]
+}
+
+// trueKeys are the keys of a set.
+func trueKeys(set map[string]bool) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for key, in := range set {
+			if in && !yield(key) {
+				return
+			}
 		}
 	}
 }

@@ -90,6 +90,15 @@ type QueueOptions struct {
 	QueueDeadRetention      time.Duration `default:"0s" placeholder:"DURATION" group:"Defaults of new queues" help:"How long a dead message is kept, in the sense of --queue-completed-retention. 0 keeps it for ever."`
 }
 
+// ClientOptions say how the commands of an operator reach a server that runs. The server has
+// no use for them, so they are no part of Options and no keys of its file.
+type ClientOptions struct {
+	Server          string `default:"127.0.0.1:7420" placeholder:"HOST:PORT" group:"Connection" help:"Address of the gRPC service of the server."`
+	ServerTLS       bool   `name:"server-tls" negatable:"" group:"Connection" help:"Encrypt the connection, for a proxy with TLS in front of the server. The certificates that the system trusts are trusted."`
+	ServerCA        string `name:"server-ca" placeholder:"PATH" group:"Connection" help:"PEM file of the certificates to trust instead. Means --server-tls."`
+	ServerPlaintext bool   `negatable:"" group:"Connection" help:"Speak without encryption to another machine: everybody on the way can read and change what is sent."`
+}
+
 // LogOptions shape the log, which goes to standard error.
 type LogOptions struct {
 	LogLevel  string `default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" group:"Log" help:"Least level that is logged: debug, info, warn or error."`

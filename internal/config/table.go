@@ -22,17 +22,27 @@ type Option struct {
 	Placeholder string
 	// Secret values are masked where they are printed.
 	Secret bool
-	// InFile is false for --config alone.
+	// InFile is false for --config and for the options of the operator's commands.
 	InFile bool
 }
 
-// Table returns every option in the order of [Options].
+// Table returns every option of the server in the order of [Options].
 func Table() []Option {
-	var options Options
-	// Only a broken tag in Options can fail here, and then every test does.
-	parser, err := kong.New(&options, kong.NoDefaultHelp())
+	table := tableOf(&Options{})
+	for i := range table {
+		table[i].InFile = table[i].Flag != "config"
+	}
+	return table
+}
+
+// ClientTable returns the options in the order of [ClientOptions].
+func ClientTable() []Option { return tableOf(&ClientOptions{}) }
+
+func tableOf(options any) []Option {
+	// Only a broken tag can fail here, and then every test does.
+	parser, err := kong.New(options, kong.NoDefaultHelp())
 	if err != nil {
-		panic(fmt.Sprintf("config: tags of Options: %v", err))
+		panic(fmt.Sprintf("config: tags of %T: %v", options, err))
 	}
 	table := make([]Option, 0, len(parser.Model.Flags))
 	for _, flag := range parser.Model.Flags {
@@ -42,7 +52,6 @@ func Table() []Option {
 			Default: flag.Default,
 			Help:    flag.Help,
 			Secret:  flag.Tag.Has("secret"),
-			InFile:  flag.Name != "config",
 		}
 		if flag.Group != nil {
 			o.Group = flag.Group.Title
