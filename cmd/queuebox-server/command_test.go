@@ -51,6 +51,14 @@ func TestWrongUseIsExitCode2AndOneLine(t *testing.T) {
 		{name: "value out of range", args: []string{"--max-wait=1h"}, want: "max-wait: want"},
 		{name: "secret in two places", args: []string{"--storage=sqlite://y.db", "--storage-file=" + secret}, want: "give one of them"},
 		{name: "secret in two places at migrate", args: []string{"migrate", "--storage=sqlite://y.db", "--storage-file=" + secret}, want: "give one of them"},
+		{name: "operator's command without its subcommand", args: []string{"queues"}, want: "(see queuebox-server queues --help)"},
+		{name: "operator's command without its argument", args: []string{"messages", "get", "jobs"}, want: "(see queuebox-server messages get --help)"},
+		{name: "unknown flag of an operator's command", args: []string{"queues", "update", "jobs", "--max-atempts=3"}, want: "(see queuebox-server queues update --help)"},
+		{name: "unknown variable at an operator's command", args: []string{"queues", "list"}, environ: []string{"QUEUEBOX_SEVER=x:1"}, want: "nearest known one is QUEUEBOX_SERVER"},
+		{name: "another machine", args: []string{"queues", "list"}, environ: []string{"QUEUEBOX_SERVER=db.example.com:7420"}, want: "pass --server-tls"},
+		{name: "purge of everything", args: []string{"purge", "jobs", "--yes"}, want: "give a filter"},
+		{name: "unknown format", args: []string{"queues", "list", "-o", "yaml"}, want: `must be one of "table","json"`},
+		{name: "unknown shell", args: []string{"completion", "tcsh"}, want: `must be one of "bash","zsh","fish"`},
 		{name: "address of the healthcheck", args: []string{"healthcheck", "--listen=7420"}, want: "want HOST:PORT"},
 	}
 	for _, tt := range tests {
@@ -84,6 +92,42 @@ func TestHealthcheckOfNobody(t *testing.T) {
 	require.Equal(t, exitFailure, run([]string{"healthcheck", "--listen", address}, nil, &stdout, &stderr))
 	requireOneLine(t, stderr.String())
 	require.Contains(t, stderr.String(), "healthcheck "+address)
+}
+
+func TestOperatorsCommandsOfNobody(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := lis.Addr().String()
+	require.NoError(t, lis.Close())
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, exitFailure, run([]string{"queues", "list"}, []string{"QUEUEBOX_SERVER=" + address}, &stdout, &stderr))
+	requireOneLine(t, stderr.String())
+	require.Contains(t, stderr.String(), "no server answers at "+address)
+	require.Contains(t, stderr.String(), "name another by --server HOST:PORT or the variable QUEUEBOX_SERVER")
+	require.Empty(t, stdout.String())
+}
+
+// The variables of a server and of its operator are set on the same machine, in a container
+// above all, and neither minds those of the other.
+func TestServerAndOperatorShareAnEnvironment(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run([]string{"migrate"}, []string{"QUEUEBOX_SERVER=127.0.0.1:1", "QUEUEBOX_SERVER_TLS=true"}, &stdout, &stderr), stderr.String())
+	stderr.Reset()
+	// The file of the server is none of the operator's business, not even a broken one.
+	require.Equal(t, exitFailure, run([]string{"queues", "list"}, []string{"QUEUEBOX_LISTEN=:1", "QUEUEBOX_CONFIG=/nowhere", "QUEUEBOX_SERVER=127.0.0.1:1"}, &stdout, &stderr))
+	require.Contains(t, stderr.String(), "no server answers at 127.0.0.1:1")
+}
+
+func TestCompletionComplainsOfNothing(t *testing.T) {
+	for _, environ := range [][]string{nil, {"QUEUEBOX_NONSENSE=1"}, {"QUEUEBOX_SERVER=nonsense"}} {
+		var stdout, stderr bytes.Buffer
+		require.Zero(t, run([]string{"__complete", "queues", "get", ""}, environ, &stdout, &stderr))
+		require.Empty(t, stderr.String()+stdout.String())
+		require.Zero(t, run([]string{"__complete", "--max-wa"}, environ, &stdout, &stderr))
+		require.Contains(t, stdout.String(), "--max-wait\t", "the options of serve, which is the default")
+		require.Contains(t, stdout.String(), "--max-waiters\t")
+	}
 }
 
 func TestDialAddress(t *testing.T) {
@@ -145,8 +189,8 @@ func TestHelpListsWhatErrorsSendTo(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--help"}, "Options of serve: queuebox-server serve --help"},
-		{[]string{"help"}, "Options of serve: queuebox-server serve --help"},
+		{[]string{"--help"}, "Options of a command: queuebox-server serve --help"},
+		{[]string{"help"}, "Options of a command: queuebox-server serve --help"},
 		{[]string{"help", "serve"}, "--max-wait=DURATION"},
 		{[]string{"serve", "--help"}, "--max-wait=DURATION"},
 		{[]string{"help", "migrate"}, "--storage=URL"},

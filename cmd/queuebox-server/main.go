@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/queuebox/queuebox/cmd/queuebox-server/ops"
 	"github.com/queuebox/queuebox/internal/config"
 )
 
@@ -28,6 +29,8 @@ type commands struct {
 	Migrate     migrateCmd     `cmd:"" help:"Bring the schema of the database up to date."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask the server on this machine whether it is healthy: exit code 0 if it is."`
+
+	ops.Commands
 }
 
 // app is what the commands share.
@@ -51,17 +54,22 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	parser, err := kong.New(&c,
 		kong.Name("queuebox-server"),
 		kong.Description("A message queue with fenced claims on the database that you already run.\n\n"+
-			"Options of serve: queuebox-server serve --help"),
+			"Options of a command: queuebox-server serve --help, queuebox-server queues update --help"),
 		kong.Writers(stdout, stderr),
 		kong.Resolvers(a.loader),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.ValueFormatter(a.formatHelp),
-		kong.Bind(a),
+		kong.Bind(a, ops.NewEnv(os.Stdin, stdout, stderr)),
 		// Help ends the parser; that it ends the process is not for a library to say.
 		kong.Exit(func(code int) { helped, helpCode = true, code }),
 	)
 	if err != nil {
 		return complain(stderr, fmt.Errorf("command line: %w", err), exitFailure)
+	}
+	if len(args) > 0 && args[0] == ops.CompleteCommand {
+		// Whatever goes wrong has no place on a command line that is being typed.
+		_ = ops.Complete(parser.Model.Node, args[1:], a.loader.Variable("server"), stdout)
+		return 0
 	}
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
@@ -71,11 +79,12 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		return helpCode
 	}
 	if err != nil {
-		return complain(stderr, fmt.Errorf("%s (see queuebox-server %s)", plainly(err), helpFor(args)), exitUsage)
+		return complain(stderr, fmt.Errorf("%s (see queuebox-server %s)", plainly(err), helpFor(parser.Model.Node, args)), exitUsage)
 	}
 	if err := ctx.Run(); err != nil {
 		code := exitFailure
-		if _, ok := errors.AsType[usageError](err); ok {
+		_, own := errors.AsType[usageError](err)
+		if _, operators := errors.AsType[ops.UsageError](err); own || operators {
 			code = exitUsage
 		}
 		return complain(stderr, err, code)
@@ -94,15 +103,21 @@ func plainly(err error) string {
 }
 
 // helpFor names the help that lists the options of the command that was meant.
-func helpFor(args []string) string {
+func helpFor(root *kong.Node, args []string) string {
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 		return "serve --help"
 	}
-	switch args[0] {
-	case "serve", "migrate", "healthcheck", "version":
-		return args[0] + " --help"
+	var words strings.Builder
+	node := root
+	for _, arg := range args {
+		at := slices.IndexFunc(node.Children, func(child *kong.Node) bool { return child.Name == arg })
+		if at < 0 {
+			break
+		}
+		node = node.Children[at]
+		words.WriteString(arg + " ")
 	}
-	return "--help"
+	return words.String() + "--help"
 }
 
 // usageError is about what the user asked for, not about what happened.

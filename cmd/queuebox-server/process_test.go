@@ -187,6 +187,27 @@ func TestServerWithoutFlags(t *testing.T) {
 	require.Equal(t, exitFailure, check.wait(t), "nobody is there any more")
 }
 
+// TestAnInterruptEndsAWatch sends the signal that Ctrl-C sends to the real program.
+func TestAnInterruptEndsAWatch(t *testing.T) {
+	server := start(t, t.TempDir(), blackbox.Binary(t), []string{"serve", "--metrics-listen=off"}, anyPort[:1])
+	var grpc string
+	for grpc == "" {
+		if line := strings.Fields(server.line(t)); len(line) > 1 && line[0] == "gRPC" {
+			grpc = line[1]
+		}
+	}
+	environ := []string{"QUEUEBOX_SERVER=" + grpc}
+	made := start(t, t.TempDir(), blackbox.Binary(t), []string{"queues", "create", "jobs"}, environ)
+	require.Zero(t, made.wait(t), made.stderr)
+	watch := start(t, t.TempDir(), blackbox.Binary(t), []string{"watch", "--every=10ms", "-o", "json"}, environ)
+	require.Contains(t, watch.line(t), `{"queue":"jobs","readyCount":"0"`)
+	require.NoError(t, watch.cmd.Process.Signal(os.Interrupt))
+	require.Zero(t, watch.wait(t), watch.stderr)
+	require.Empty(t, watch.stderr.String())
+	require.NoError(t, server.cmd.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, server.wait(t), server.stderr)
+}
+
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/cmd/queuebox-server/ops"
+	"github.com/queuebox/queuebox/internal/blackbox"
+)
+
+// pageBlock is a marked piece of docs/cli.md: commands, or what one of them prints.
+type pageBlock struct {
+	mark, kind, text string
+}
+
+func cliPage(t *testing.T) (string, []pageBlock) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/cli.md")
+	require.NoError(t, err)
+	var blocks []pageBlock
+	for _, m := range regexp.MustCompile("(?s)<!-- clitest(?:: ([a-z ]+))? -->\n```([a-z]+)\n(.*?)```\n").FindAllStringSubmatch(string(page), -1) {
+		blocks = append(blocks, pageBlock{mark: m[1], kind: m[2], text: m[3]})
+	}
+	require.Len(t, blocks, strings.Count(string(page), "```\n"), "every piece of the page is run or compared")
+	return string(page), blocks
+}
+
+// TestTheCommandsOfThePage runs the lines of docs/cli.md as printed, in order, in one shell, and compares what
+// the page says that they print.
+func TestTheCommandsOfThePage(t *testing.T) {
+	_, blocks := cliPage(t)
+	server := blackbox.Start(t, blackbox.Options{Storage: "sqlite://" + filepath.Join(t.TempDir(), "queuebox.db")})
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink(blackbox.Binary(t), filepath.Join(dir, "queuebox-server")))
+
+	// Each command's output goes to a file of its own, by way of a mark on standard output.
+	const mark = "##### "
+	var script strings.Builder
+	var commands []string
+	for _, b := range blocks {
+		if b.kind != "sh" {
+			continue
+		}
+		for line := range strings.Lines(b.text) {
+			script.WriteString("echo '" + mark + "'\n" + line)
+			commands = append(commands, strings.TrimSpace(line))
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-e", "-o", "pipefail", "-c", script.String())
+	cmd.Dir = dir
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "QUEUEBOX_") })
+	cmd.Env = append(cmd.Env, "QUEUEBOX_SERVER="+server.Addr, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s%s", out, stderr.String())
+	outputs := strings.Split(string(out), mark+"\n")[1:]
+	require.Len(t, outputs, len(commands))
+
+	last, first := -1, -1
+	for _, b := range blocks {
+		if b.kind == "sh" {
+			n := strings.Count(b.text, "\n")
+			first, last = last+1, last+n
+			continue
+		}
+		at := last
+		if strings.Contains(b.mark, "first") {
+			at = first
+		}
+		require.Equal(t, alike(b.text), alike(outputs[at]), "%s", commands[at])
+	}
+}
+
+// alike keeps of a text what does not differ from run to run.
+func alike(text string) string {
+	for _, r := range [][2]string{
+		{`\bm[0-9a-z]{24,}\b`, "ID"}, {`\d\d:\d\d:\d\d`, "TIME"}, {`\b(\d+(\.\d+)?(ms|s|m|h|d))+\b`, "SPAN"}, {` +`, " "}, {`(?m) $`, ""},
+	} {
+		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
+	}
+	return text
+}
+
+// Every command of an operator stands on the page.
+func TestThePageNamesEveryCommand(t *testing.T) {
+	page, _ := cliPage(t)
+	p, err := kong.New(&ops.Commands{}, kong.Name("queuebox-server"))
+	require.NoError(t, err)
+	leaves := p.Model.Leaves(true)
+	require.NotEmpty(t, leaves)
+	for _, leaf := range leaves {
+		require.Contains(t, page, leaf.FullPath(), "docs/cli.md")
+	}
+}
