@@ -238,7 +238,7 @@ func (k *claiming) moveDue(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return k.c.exec(ctx, qClaimDue, k.p.QueueID, dueLimit, text)
+	return k.c.exec(ctx, qClaimDue, k.p.QueueID, dueLimit, text, k.res.Now.UnixMilli())
 }
 
 // scan finds up to limit claimable messages in the order of a claim, as far as the answer
@@ -259,7 +259,7 @@ func (k *claiming) scan(ctx context.Context, limit int) (found []storage.Claimed
 			hint = math.MinInt64
 		}
 		// One row more than is wanted tells whether there are more.
-		err = k.c.each(ctx, qClaimScan, args(k.p.QueueID, priority, hint, limit-len(found)+1), func(rows *sql.Rows) error {
+		err = k.c.each(ctx, qClaimScan, args(k.p.QueueID, priority, hint, limit-len(found)+1, k.res.Now.UnixMilli()), func(rows *sql.Rows) error {
 			var wire int64
 			m, err := scanLive(rows, &wire)
 			if err != nil {
