@@ -84,7 +84,10 @@ func sections() []section {
 			{"notify", notifyRules()},
 			{"outage", outageRules()},
 		}},
-		{"races", []group{{"race", raceRules()}}},
+		{"races", []group{
+			{"race", raceRules()},
+			{"ordering_race", orderingRaceRules()},
+		}},
 		{"model", []group{{"model", modelRules()}}},
 	}
 }
