@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/queuebox/queuebox/cmd/queuebox-server/ops"
+	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 	"github.com/queuebox/queuebox/internal/blackbox"
 )
 
@@ -49,6 +53,9 @@ func TestTheCommandsOfThePage(t *testing.T) {
 		if b.kind != "sh" {
 			continue
 		}
+		if b.mark != "" {
+			script.WriteString("echo '" + b.mark + "' >&3; read -r _ <&4\n")
+		}
 		for line := range strings.Lines(b.text) {
 			script.WriteString("echo '" + mark + "'\n" + line)
 			commands = append(commands, strings.TrimSpace(line))
@@ -60,6 +67,7 @@ func TestTheCommandsOfThePage(t *testing.T) {
 	cmd.Env = append(cmd.Env, "QUEUEBOX_SERVER="+server.Addr, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
+	scenes(t, cmd, server.Client(t))
 	out, err := cmd.Output()
 	require.NoError(t, err, "%s%s", out, stderr.String())
 	outputs := strings.Split(string(out), mark+"\n")[1:]
@@ -77,6 +85,63 @@ func TestTheCommandsOfThePage(t *testing.T) {
 			at = first
 		}
 		require.Equal(t, alike(b.text), alike(outputs[at]), "%s", commands[at])
+	}
+}
+
+// scenes plays the workers of the page: a block may say in its mark what has happened before it.
+func scenes(t *testing.T, cmd *exec.Cmd, c *blackbox.Client) {
+	t.Helper()
+	asked, ask, err := os.Pipe()
+	require.NoError(t, err)
+	answered, answer, err := os.Pipe()
+	require.NoError(t, err)
+	cmd.ExtraFiles = []*os.File{ask, answered}
+	played := make(chan struct{})
+	go func() {
+		defer close(played)
+		lines := bufio.NewScanner(asked)
+		for lines.Scan() {
+			if err := play(t.Context(), c, lines.Text()); err != nil {
+				t.Errorf("%s: %v", lines.Text(), err)
+			}
+			_, _ = answer.WriteString("\n")
+		}
+	}()
+	t.Cleanup(func() {
+		_ = ask.Close()
+		<-played
+		for _, f := range []*os.File{asked, answered, answer} {
+			_ = f.Close()
+		}
+	})
+}
+
+func play(ctx context.Context, c *blackbox.Client, scene string) error {
+	claim := func(n int) ([]*queueboxv1.ClaimedMessage, error) {
+		for range n {
+			if _, err := c.Enqueue(ctx, &queueboxv1.EnqueueRequest{Queue: "jobs", Payload: []byte("x")}); err != nil {
+				return nil, err
+			}
+		}
+		out, err := c.Claim(ctx, &queueboxv1.ClaimRequest{Queue: "jobs", WorkerId: "worker-7", MaxMessages: int32(n)})
+		return out.GetMessages(), err
+	}
+	switch scene {
+	case "a worker holds a message":
+		_, err := claim(1)
+		return err
+	case "messages are dead":
+		claimed, err := claim(3)
+		for _, m := range claimed {
+			if _, err := c.DeadLetter(ctx, &queueboxv1.DeadLetterRequest{
+				Queue: "jobs", MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken(), Error: "dial db:5432: connection refused",
+			}); err != nil {
+				return err
+			}
+		}
+		return err
+	default:
+		return errors.New("no such scene")
 	}
 }
 

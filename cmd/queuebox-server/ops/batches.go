@@ -53,7 +53,7 @@ func (b *batches) run(ctx context.Context, s *session) error {
 		if s.json {
 			return b.report(total, !exact)
 		}
-		return s.say("%s%s messages of queue %s would be %s", atLeast(exact), count(total), harmless(b.queue), b.done)
+		return s.say("%s%s of queue %s would be %s", atLeast(exact), many(total, "message"), harmless(b.queue), b.done)
 	}
 	if total == 0 && exact {
 		return b.end(s, 0, false)
@@ -76,7 +76,7 @@ func (b *batches) run(ctx context.Context, s *session) error {
 		if p.count > 0 && s.json {
 			err = errors.Join(b.report(p.count, true), err)
 		}
-		return fmt.Errorf("%s: %w; %s messages were %s before", b.verb, err, count(p.count), b.done)
+		return fmt.Errorf("%s: %w; %s %s %s before", b.verb, err, many(p.count, "message"), wasOrWere(p.count), b.done)
 	}
 	return b.end(s, p.count, more)
 }
@@ -100,12 +100,12 @@ func (b *batches) confirm(s *session, total int64, exact bool) error {
 	}
 	if !s.Ask {
 		if b.mustConfirm {
-			return UsageError{fmt.Errorf("%s: %s%s messages of queue %q match and nobody is there to confirm it; pass --yes, or --dry-run to look",
-				b.verb, atLeast(exact), count(total), b.queue)}
+			return UsageError{fmt.Errorf("%s: this would be done to %s%s of queue %q and nobody is there to confirm it; pass --yes, or --dry-run to look",
+				b.verb, atLeast(exact), many(total, "message"), b.queue)}
 		}
 		return nil
 	}
-	s.noteInline("%s %s%s messages of queue %s? [y/N] ", b.verb, atLeast(exact), count(total), harmless(b.queue))
+	s.noteInline("%s %s%s of queue %s? [y/N] ", b.verb, atLeast(exact), many(total, "message"), harmless(b.queue))
 	answer, err := bufio.NewReader(s.Stdin).ReadString('\n')
 	if err != nil && answer == "" {
 		return fmt.Errorf("%s: nothing was done: no answer", b.verb)
@@ -167,7 +167,7 @@ func (b *batches) end(s *session, n int64, more bool) error {
 	if s.json {
 		return b.report(n, more)
 	}
-	if err := s.say("%s messages of queue %s were %s", count(n), harmless(b.queue), b.done); err != nil {
+	if err := s.say("%s of queue %s %s %s", many(n, "message"), harmless(b.queue), wasOrWere(n), b.done); err != nil {
 		return err
 	}
 	if more {

@@ -124,7 +124,7 @@ func TestPurgeWantsAFilterAndAYes(t *testing.T) {
 	b := h.serve(t)
 	requireUsage(t, b.run("purge", "jobs", "--yes").err, "give a filter")
 	requireUsage(t, b.run("redrive", "jobs", "--yes").err, "--all-dead for every dead message")
-	requireUsage(t, b.run("purge", "jobs", "--state=dead").err, `12 messages of queue "jobs" match and nobody is there to confirm it; pass --yes`)
+	requireUsage(t, b.run("purge", "jobs", "--state=dead").err, `this would be done to 12 messages of queue "jobs" and nobody is there to confirm it; pass --yes`)
 	requireUsage(t, b.run("purge", "jobs", "--state=dead", "--max=-1").err, "--max: want 0 or more")
 	require.Empty(t, h.asked)
 	require.Equal(t, "12 messages of queue jobs were purged\n", b.ok("purge", "jobs", "--state=dead", "--yes"))

@@ -45,12 +45,8 @@ func (c *explainCmd) Run(e *Env) error {
 }
 
 func ahead(n int64) string {
-	switch n {
-	case -1:
+	if n == -1 {
 		return "more than 10,000 messages"
-	case 1:
-		return "1 message"
-	default:
-		return count(n) + " messages"
 	}
+	return many(n, "message")
 }

@@ -176,7 +176,7 @@ func messageFacts(m *queueboxv1.Message, now time.Time) [][2]string {
 	for _, name := range slices.Sorted(maps.Keys(m.GetAttributes())) {
 		facts = append(facts, [2]string{"attribute", name + " = " + m.GetAttributes()[name]})
 	}
-	facts = append(facts, [2]string{"payload", count(m.GetPayloadBytes()) + " bytes"})
+	facts = append(facts, [2]string{"payload", many(m.GetPayloadBytes(), "byte")})
 	if len(m.GetResult()) > 0 {
 		facts = append(facts, [2]string{"result", body(m.GetResult())})
 	}
@@ -186,7 +186,7 @@ func messageFacts(m *queueboxv1.Message, now time.Time) [][2]string {
 // body is bytes as text, where they are one.
 func body(b []byte) string {
 	if !utf8.Valid(b) {
-		return fmt.Sprintf("(%s bytes that are no text; -o json shows them in base64)", count(int64(len(b))))
+		return fmt.Sprintf("(%s that are no text; -o json shows them in base64)", many(int64(len(b)), "byte"))
 	}
 	return replaceControls(string(b), "\n\t")
 }

@@ -123,6 +123,21 @@ func TestCancel(t *testing.T) {
 	requireFailure(t, b.run("messages", "cancel", "jobs", "nonsense").err, "message_id is not a message_id that a QueueBox server made")
 }
 
+func TestRevoke(t *testing.T) {
+	b := serve(t)
+	id := b.enqueue("x")
+	token := b.claim().GetClaimToken()
+	text := b.ok("messages", "revoke", "jobs", id, "--refund")
+	require.Regexp(t, `(?m)^state +pending$`, text)
+	require.Regexp(t, `(?m)^attempt +0/20$`, text)
+	require.NotContains(t, text, token)
+	requireFailure(t, b.run("messages", "revoke", "jobs", id).err, "MESSAGE_STATE, state=PENDING")
+	b.claim()
+	again := b.object("messages", "revoke", "jobs", id)
+	require.Equal(t, "MESSAGE_STATE_PENDING", again["state"])
+	require.InDelta(t, 1, again["attempt"], 0, "the attempt is counted unless it is given back")
+}
+
 func TestEnqueueTakesItsBodyFromWhereItIs(t *testing.T) {
 	b := serve(t)
 	body := func(id string) string {

@@ -207,6 +207,22 @@ func distance(t, now time.Time) string {
 	return span(now.Sub(t)) + " ago"
 }
 
+// many is a number of things.
+func many(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return count(n) + " " + thing + "s"
+}
+
+// wasOrWere is the verb behind many.
+func wasOrWere(n int64) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}
+
 // count is a number that people can read.
 func count(n int64) string {
 	digits := strconv.FormatInt(n, 10)
