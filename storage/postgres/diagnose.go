@@ -24,7 +24,7 @@ type facts struct {
 		state, outcome, action, deadReason *int16
 		attempt                            *int32
 		mine                               *bool
-		settleTime                         *time.Time
+		settleTime, available              *time.Time
 	}
 	own struct { // the settlement history
 		action, outcome, deadReason *int16
@@ -62,7 +62,7 @@ func (s *Store) diagnose(ctx context.Context, what string, claims []storage.Held
 			var f facts
 			err := r.Scan(
 				&now, &ord,
-				&f.live.state, &f.live.mine, &f.live.attempt, &f.live.outcome, &f.live.action, &f.live.deadReason, &f.live.settleTime,
+				&f.live.state, &f.live.mine, &f.live.attempt, &f.live.outcome, &f.live.action, &f.live.deadReason, &f.live.settleTime, &f.live.available,
 				&f.own.action, &f.own.outcome, &f.own.deadReason, &f.own.settleTime, &f.own.available, &f.own.others,
 				&f.done.mine, &f.done.finishTime,
 				&f.gone.mine, &f.gone.state, &f.gone.action, &f.gone.deadReason, &f.gone.finishTime,
@@ -124,7 +124,7 @@ func (f *facts) recorded() *record {
 		// Marked by a transaction of its worker (E12): everybody sees the outcome already.
 		rec := &record{
 			action: storage.Action(*f.live.action), outcome: storage.Outcome(*f.live.outcome),
-			settleTime: utc(f.live.settleTime),
+			settleTime: utc(f.live.settleTime), availableTime: utc(f.live.available),
 		}
 		if f.live.deadReason != nil {
 			rec.deadReason = storage.DeadReason(*f.live.deadReason)

@@ -35,6 +35,8 @@ const (
 	codeCrashShutdown              = "57P02"
 	codeCannotConnectNow           = "57P03"
 	classConnection                = "08"
+	classData                      = "22"
+	classIntegrity                 = "23"
 	classResources                 = "53"
 	classAuthorization             = "28"
 )

@@ -1,22 +1,69 @@
 package postgres
 
 import (
-	"context"
-
-	"github.com/queuebox/queuebox/storage"
+	"sync"
+	"time"
 )
 
-// Place is not built yet.
-func (s *Store) Place(_ context.Context, _ storage.PlaceParams) (storage.PlaceResult, error) {
-	return storage.PlaceResult{}, storage.ErrNotSupported
+const (
+	// ownRescan is how often a scan for what own transactions left starts at the beginning.
+	// The bound of a scan is exact while the database is the same; after a failover that lost
+	// commits rows can lie below it that were placed or finished before.
+	ownRescan = 30 * time.Second
+	// What one transaction of Place or Finish takes at most.
+	ownRows  = 500
+	ownBytes = 4 << 20
+)
+
+// ownBound is where a scan of incoming or marked starts.
+type ownBound struct {
+	mu    sync.Mutex
+	xid   string
+	until time.Time // when the next scan starts at the beginning again
+	now   func() time.Time
 }
 
-// Finish is not built yet.
-func (s *Store) Finish(_ context.Context, _ storage.FinishParams) (storage.FinishResult, error) {
-	return storage.FinishResult{}, storage.ErrNotSupported
+func newOwnBound() *ownBound {
+	return &ownBound{xid: "0", now: time.Now} //nolint:forbidigo // measures a pause; it is never compared with a column
 }
 
-// TransactionSQL is not built yet.
-func (s *Store) TransactionSQL(_ storage.TransactionSQLParams) (storage.TransactionSQL, error) {
-	return storage.TransactionSQL{}, storage.ErrNotSupported
+// from is where the next scan starts.
+func (b *ownBound) from() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at := b.now(); !at.Before(b.until) {
+		b.until, b.xid = at.Add(ownRescan), "0"
+	}
+	return b.xid
+}
+
+// set takes what a scan returned. A scan that began before another one can only tell less,
+// which costs a few dead rows and hides nothing.
+func (b *ownBound) set(xid string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.xid = xid
+}
+
+// forget makes the next scan start at the beginning.
+func (b *ownBound) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.xid = "0"
+}
+
+// ownRow names a row of incoming or marked.
+type ownRow struct {
+	xid string
+	seq int64
+}
+
+// namesOf gives rows as the arrays that the statements unnest.
+func namesOf[R any](rows []R, name func(R) ownRow) (xids []string, seqs []int64) {
+	xids, seqs = make([]string, 0, len(rows)), make([]int64, 0, len(rows))
+	for _, r := range rows {
+		n := name(r)
+		xids, seqs = append(xids, n.xid), append(seqs, n.seq)
+	}
+	return xids, seqs
 }

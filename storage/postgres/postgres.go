@@ -64,11 +64,14 @@ type Store struct {
 
 	retainLock sync.Mutex // over retainKeys
 	retainKeys keyPass
+
+	incomingBound, markedBound *ownBound
 }
 
 var (
 	_ storage.Store  = (*Store)(nil)
 	_ storage.Upkeep = (*Store)(nil)
+	_ storage.Own    = (*Store)(nil)
 )
 
 // ErrNoSchema tells a database without tables of ours: migrate makes them. It matches
@@ -82,7 +85,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pooled: t.pooled, log: loggerOf(c), slow: make(chan struct{}, slowLanes)}
+	s := &Store{pooled: t.pooled, log: loggerOf(c), slow: make(chan struct{}, slowLanes), incomingBound: newOwnBound(), markedBound: newOwnBound()}
 	if s.sql, err = loadStatements(c.TestClock); err != nil {
 		return nil, err
 	}

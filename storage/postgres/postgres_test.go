@@ -214,6 +214,7 @@ func (d *database) instance(clock bool) *storagetest.Instance {
 			return d.hold(t, ref, how)
 		},
 	}
+	in.Own = d.own()
 	in.Mark = func(t *testing.T, ref storage.Ref, settleTime time.Time) {
 		t.Helper()
 		d.exec(t, `UPDATE queuebox.message SET state = 3, lease_end = 'infinity', outcome = 1, mark_action = 1, settle_time = $3

@@ -111,6 +111,34 @@ func (s *Store) transact(ctx context.Context, what string, first []step, next fu
 	}), true)
 }
 
+// converse runs a transaction of as many round trips as f makes. f returns commit = false to
+// roll back, which is no error. It may run again, so it starts from nothing each time.
+func (s *Store) converse(ctx context.Context, what string, f func(send func(...step) error) (commit bool, err error)) error {
+	return classify(what, s.repeat(ctx, true, func() error {
+		conn, err := s.acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		before := []step{{sql: begin}}
+		if s.pooled {
+			before = append(before, step{sql: transactionSettings})
+		}
+		commit, err := f(func(steps ...step) error {
+			all := append(before, steps...)
+			before = nil
+			return s.send(ctx, conn, all)
+		})
+		switch {
+		case err != nil || before != nil:
+			return err
+		case !commit:
+			return s.send(ctx, conn, []step{{sql: "ROLLBACK"}})
+		}
+		return s.send(ctx, conn, []step{{sql: "COMMIT"}})
+	}), true)
+}
+
 // repeat runs a transaction again after an error that proves its rollback and that may
 // well not come back, and a read after a broken connection.
 func (s *Store) repeat(ctx context.Context, write bool, f func() error) error {

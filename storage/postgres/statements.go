@@ -12,6 +12,7 @@ var queryFiles embed.FS
 
 // statements holds the text of every statement, one field a file of queries/.
 type statements struct {
+	own ownStatements
 	// What has become of claims, and the operator's calls on one message.
 	look, revoke string
 	// Ordering keys: their locks, and the head of each.
@@ -44,7 +45,7 @@ func loadStatements(testClock string) (statements, error) {
 		return statements{}, fmt.Errorf("postgres: test clock %q is no plain name", testClock)
 	}
 	var s statements
-	for name, text := range map[string]*string{
+	for name, text := range s.own.fields(map[string]*string{
 		"claim": &s.claim, "claim_calls": &s.claimCalls, "claim_replay": &s.claimReplay,
 		"claim_replayed": &s.claimReplayed, "give_back": &s.giveBack, "give_back_call": &s.giveBackCall,
 		"renew": &s.renew, "settle": &s.settle, "diagnose": &s.diagnose,
@@ -64,7 +65,7 @@ func loadStatements(testClock string) (statements, error) {
 		"retain_dead": &s.retainDead, "retain_completed": &s.retainCompleted, "retain_settlement": &s.retainSettlement,
 		"retain_completed_hour": &s.retainCompletedHour, "retain_settlement_hour": &s.retainSettlementHour,
 		"retain_hours": &s.retainHours, "retain_keys": &s.retainKeys,
-	} {
+	}) {
 		raw, err := queryFiles.ReadFile("queries/" + name + ".sql")
 		if err != nil {
 			return statements{}, fmt.Errorf("postgres: statement %s: %w", name, err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/queuebox/queuebox/storage"
 )
 
@@ -53,6 +55,9 @@ type Instance struct {
 	// transaction of a worker does (E12): state settling, token kept, lease end infinity,
 	// outcome, action and settle time set. Nil where the layout has no mark.
 	Mark func(t *testing.T, ref storage.Ref, settleTime time.Time)
+	// Own gives sessions outside the store, as a worker has them that shares the database
+	// (E12). Nil where TransactionSQL is not supported.
+	Own *OwnSessions
 	// Sever breaks every connection of the instance's stores to the database, as a
 	// restart would. Nil where there is no connection.
 	Sever func(t *testing.T)
@@ -72,3 +77,27 @@ const (
 	// that holds the write lock.
 	HoldExtend
 )
+
+// OwnSessions are sessions outside the store.
+type OwnSessions struct {
+	// Levels are the isolation levels that the engine has, as Begin takes them.
+	Levels []string
+	// Begin opens a session and a transaction of a level in it, ready to write.
+	Begin func(t require.TestingT, level string) OwnSession
+	// Exec runs SQL of the test by itself, for example to make its table.
+	Exec func(t require.TestingT, sql string)
+	// Conflict tells an error that asks for the whole transaction to be run again.
+	Conflict func(err error) bool
+	// Refused tells an error that speaks of a value that the statement does not take.
+	Refused func(err error) bool
+}
+
+// OwnSession is one transaction in a session of its own. It ends with Commit, Rollback or Kill.
+type OwnSession interface {
+	// Query runs a statement and returns its rows as text; null is empty.
+	Query(sql string, args ...any) ([][]string, error)
+	Commit() error
+	Rollback() error
+	// Kill breaks the session off, as the death of its process does.
+	Kill()
+}

@@ -79,6 +79,7 @@ func sections() []section {
 			{"sweep_keys", sweepKeysRules()},
 		}},
 		{"retain", []group{{"retain", retainRules()}}},
+		{"own", []group{{"own_transaction", ownRules()}}},
 		{"sessions", []group{
 			{"held", heldRules()},
 			{"notify", notifyRules()},

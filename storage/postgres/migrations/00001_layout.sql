@@ -212,29 +212,47 @@ CREATE INDEX claim_call_time ON queuebox.claim_call (claim_time);
 
 -- What a foreign transaction enqueues (E12); the server places it after the commit.
 -- The transaction id bounds the scan: below the oldest running one nothing appears any
--- more, so dead rows there are never walked over.
+-- more, so dead rows there are never walked over. The constraints are what Enqueue checks;
+-- their names are what the caller of the statement reads.
 CREATE TABLE queuebox.incoming (
     xid              xid8 NOT NULL DEFAULT pg_current_xact_id(),
     seq              bigint GENERATED ALWAYS AS IDENTITY,
     queue_id         integer NOT NULL,
-    priority         integer NOT NULL DEFAULT 0,
-    max_attempts     integer NOT NULL DEFAULT 0,
+    priority         integer NOT NULL,
+    max_attempts     integer NOT NULL,
+    wire_bytes       integer NOT NULL,
+    payload_limit    integer NOT NULL,
+    attribute_count  integer NOT NULL,
+    attribute_bytes  integer NOT NULL,
     delay_us         bigint,
     available_time   timestamptz,
     expire_time      timestamptz,
-    create_time      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    content_type     text NOT NULL DEFAULT '',
+    create_time      timestamptz NOT NULL,
+    content_type     text NOT NULL,
     ordering_key     text COLLATE "C",
     idempotency_key  text COLLATE "C",
-    content_hash     bytea,
-    wire_bytes       integer NOT NULL,
     attributes       jsonb,
-    payload          bytea NOT NULL
+    payload          bytea NOT NULL,
+    -- Why the row can never become a message; null while it may.
+    refused          text,
+    CONSTRAINT payload_too_large CHECK (octet_length(payload) <= payload_limit),
+    CONSTRAINT content_type_too_long CHECK (octet_length(content_type) <= 255),
+    CONSTRAINT idempotency_key_too_long CHECK (octet_length(idempotency_key) <= 255),
+    CONSTRAINT ordering_key_too_long CHECK (octet_length(ordering_key) <= 255),
+    CONSTRAINT attributes_too_many CHECK (attribute_count <= 64),
+    CONSTRAINT attributes_too_large CHECK (attribute_bytes <= 65536),
+    CONSTRAINT attributes_not_text CHECK (attributes IS NULL OR (jsonb_typeof(attributes) = 'object'
+        AND NOT jsonb_path_exists(attributes, 'strict $.* ? (@.type() != "string")'))),
+    CONSTRAINT max_attempts_negative CHECK (max_attempts >= 0),
+    CONSTRAINT delay_out_of_range CHECK (delay_us BETWEEN 0 AND 315360000000000),
+    CONSTRAINT delay_and_available_time CHECK (delay_us IS NULL OR available_time IS NULL),
+    CONSTRAINT available_time_out_of_range CHECK (available_time BETWEEN '1970-01-01 00:00:00+00' AND '2200-01-01 00:00:00+00'),
+    CONSTRAINT expire_time_out_of_range CHECK (expire_time BETWEEN '1970-01-01 00:00:00+00' AND '2200-01-01 00:00:00+00')
 ) WITH (
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_cost_delay = 0
 );
-CREATE INDEX incoming_order ON queuebox.incoming (xid, seq);
+CREATE INDEX incoming_order ON queuebox.incoming (xid, seq) WHERE refused IS NULL;
 
 -- Which messages foreign transactions have marked (E12).
 CREATE TABLE queuebox.marked (

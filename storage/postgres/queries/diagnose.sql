@@ -3,6 +3,7 @@
 -- snapshot for all items. Leans on the position indexes of the message tables.
 SELECT clock_timestamp(), u.ord,
     live.state, live.mine, live.attempt, live.outcome, live.mark_action, live.mark_dead_reason, live.settle_time,
+    live.available_time,
     own.action, own.outcome, own.dead_reason, own.settle_time, own.available_time,
     own.others,
     done.mine, done.finish_time,
@@ -15,7 +16,8 @@ LEFT JOIN LATERAL (
 ) q ON true
 LEFT JOIN LATERAL (
     SELECT m.state, m.token IS NOT DISTINCT FROM u.token AS mine,
-        m.attempt, m.outcome, m.mark_action, m.mark_dead_reason, m.settle_time
+        m.attempt, m.outcome, m.mark_action, m.mark_dead_reason, m.settle_time,
+        m.settle_time + m.mark_delay_us * interval '1 microsecond' AS available_time
     FROM queuebox.message m
     WHERE m.queue_id = u.queue_id AND m.position = u.position
 ) live ON true

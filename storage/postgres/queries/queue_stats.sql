@@ -23,7 +23,9 @@ FROM q CROSS JOIN LATERAL (
         count(*) FILTER (WHERE s.state = 3 AND s.outcome = 3) AS dead,
         min(s.ready_time) FILTER (WHERE s.pending AND s.place <> 2 AND s.ready_time <= q.now) AS oldest
     FROM (
-        SELECT m.place, m.state, m.outcome, m.ready_time, m.lease_end,
+        SELECT m.place, m.state, m.outcome, m.lease_end,
+            CASE WHEN m.state = 3 AND m.outcome = 2 THEN m.settle_time + m.mark_delay_us * interval '1 microsecond'
+                ELSE m.ready_time END AS ready_time,
             m.state = 0 OR (m.state = 3 AND m.outcome IN (2, 4)) AS pending
         FROM queuebox.message m WHERE m.queue_id = $1::integer
     ) s

@@ -1,0 +1,5 @@
+-- Retries a claim in the caller's own transaction (E12); own_mark.sql is the rest of the text.
+WITH given AS MATERIALIZED (
+    SELECT CAST($1 AS text) AS message_id, CAST($2 AS text) AS claim_token, 2 AS action, CAST($3 AS bigint) AS delay_ms,
+        CAST($4 AS text) AS error, CAST(NULL AS text) AS reason_code, CAST(NULL AS bytea) AS result
+),
