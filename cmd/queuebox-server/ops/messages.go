@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,19 +60,8 @@ func (c *messagesListCmd) Run(e *Env) error {
 			if err != nil {
 				return about(c.Queue, err)
 			}
-			for _, m := range page.GetMessages() {
-				if s.json {
-					if err := s.print(m); err != nil {
-						return err
-					}
-					continue
-				}
-				t.add(messageRow(m, time.Now().Add(ahead))...)
-			}
-			if !s.json {
-				if err := t.flush(); err != nil {
-					return err
-				}
+			if err := c.show(s, t, page.GetMessages(), time.Now().Add(ahead)); err != nil {
+				return err
 			}
 			left -= len(page.GetMessages())
 			req.PageToken = page.GetNextPageToken()
@@ -84,6 +74,26 @@ func (c *messagesListCmd) Run(e *Env) error {
 			}
 		}
 	})
+}
+
+// show prints a page in one write.
+func (c *messagesListCmd) show(s *session, t *table, page []*queueboxv1.Message, now time.Time) error {
+	if !s.json {
+		for _, m := range page {
+			t.add(messageRow(m, now)...)
+		}
+		return t.flush()
+	}
+	var text bytes.Buffer
+	for _, m := range page {
+		line, err := document(m)
+		if err != nil {
+			return err
+		}
+		text.Write(line)
+		text.WriteByte('\n')
+	}
+	return write(s.Stdout, text.Bytes())
 }
 
 // errorRunes is what a row of a table shows of an error; 'messages get' shows it whole.

@@ -32,8 +32,6 @@ func (c *watchCmd) Run(e *Env) error {
 		head := append([]string{"TIME"}, statsHead...)
 		t := newTable(s.Stdout, slices.Clone(head)...)
 		rows, away := 0, false
-		tick := time.NewTicker(c.Every)
-		defer tick.Stop()
 		for look := 1; ; look++ {
 			err := s.eachStats(ctx, c.Queue, func(queue string, st *queueboxv1.GetQueueStatsResponse) error {
 				if s.json {
@@ -73,7 +71,7 @@ func (c *watchCmd) Run(e *Env) error {
 			select {
 			case <-ctx.Done():
 				return nil
-			case <-tick.C:
+			case <-time.After(c.Every):
 			}
 		}
 	})
