@@ -18,11 +18,16 @@ type Operator interface {
 	// the wait, and then nothing changed.
 	Revoke(ctx context.Context, p RevokeParams) (RevokeResult, error)
 	// Redrive returns dead messages to pending, each at the position that it has (O7), oldest
-	// first, in one small transaction. The caller calls again while More is true.
+	// first, in one small transaction. A call looks at a bounded number of messages, so it may
+	// move none and yet not be the last: the caller calls again until Next is 0.
+	//
+	// The attempts made stay counted and the last error stays; an expire time that has passed
+	// is dropped, since the message would die at once. What became of its old tokens stays
+	// told (S5, S6, S8). The idempotency key still names it (E1).
 	Redrive(ctx context.Context, p RedriveParams) (BatchResult, error)
 	// Purge deletes messages for good, with their idempotency keys and their history, in one
-	// small transaction; never a claimed one, whatever the filter says. The caller calls
-	// again while More is true.
+	// small transaction; never one that is processing, whatever the filter says and even where
+	// its lease is over. The caller calls again until Next is 0, as for Redrive.
 	Purge(ctx context.Context, p PurgeParams) (BatchResult, error)
 }
 
@@ -87,7 +92,7 @@ type RedriveParams struct {
 type PurgeParams struct {
 	// Filter picks; Payload, Before and Limit are ignored.
 	Filter ListMessagesParams
-	// After is the Next of the call before; 0 starts at the oldest.
+	// After is the Next of the call before; 0 starts anew.
 	After int64
 	// Limit bounds the messages deleted by this call; at least 1.
 	Limit int
@@ -98,7 +103,11 @@ type PurgeParams struct {
 // BatchResult tells what one call of Redrive or Purge did.
 type BatchResult struct {
 	Count int
-	// Next is where the next call goes on; 0 says that the end was reached.
+	// Left counts messages that match and were passed over, since somebody else holds their
+	// row or their key at this moment. A pass from 0 finds them again.
+	Left int
+	// Next is where the next call goes on, with the same filter; 0 says that the end was
+	// reached.
 	Next int64
 	// Ready: a message may have become claimable.
 	Ready bool

@@ -66,6 +66,27 @@ func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) 
 	if before == 0 {
 		before = math.MaxInt64
 	}
+	err := s.read(ctx, "list messages", step{
+		sql:  s.sql.messageList,
+		args: append(filterArgs(p), before, int64(limit)+1, p.Payload),
+		scan: each(func() { out.Messages = nil }, func(r pgx.Rows) error {
+			m, err := scanMessage(r)
+			out.Messages = append(out.Messages, m)
+			return err
+		}),
+	})
+	if err != nil {
+		return storage.ListMessagesResult{}, err
+	}
+	if len(out.Messages) > limit {
+		out.Messages = out.Messages[:limit]
+		out.Next = out.Messages[limit-1].Ref.Position
+	}
+	return out, nil
+}
+
+// filterArgs are the parameters $1 to $10 of the statements that share the filter.
+func filterArgs(p storage.ListMessagesParams) []any {
 	states := make([]int16, 0, len(p.States))
 	for _, st := range p.States {
 		states = append(states, int16(st))
@@ -82,24 +103,8 @@ func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) 
 	if positions == nil {
 		positions = []int64{}
 	}
-	err := s.read(ctx, "list messages", step{
-		sql: s.sql.messageList,
-		args: []any{
-			p.QueueID, before, int64(limit) + 1, p.Payload, states, p.OrderingKey, reasons, codes, p.ErrorContains,
-			p.WorkerID, nullTime(p.MinCreateTime), nullTime(p.MaxCreateTime), positions,
-		},
-		scan: each(func() { out.Messages = nil }, func(r pgx.Rows) error {
-			m, err := scanMessage(r)
-			out.Messages = append(out.Messages, m)
-			return err
-		}),
-	})
-	if err != nil {
-		return storage.ListMessagesResult{}, err
+	return []any{
+		p.QueueID, states, p.OrderingKey, reasons, codes, p.ErrorContains, p.WorkerID,
+		nullTime(p.MinCreateTime), nullTime(p.MaxCreateTime), positions,
 	}
-	if len(out.Messages) > limit {
-		out.Messages = out.Messages[:limit]
-		out.Next = out.Messages[limit-1].Ref.Position
-	}
-	return out, nil
 }

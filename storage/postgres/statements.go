@@ -2,12 +2,13 @@ package postgres
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 )
 
-//go:embed queries/*.sql
+//go:embed queries/*.sql queries/parts/*.sql
 var queryFiles embed.FS
 
 // statements holds the text of every statement, one field a file of queries/.
@@ -16,8 +17,11 @@ type statements struct {
 	// What has become of claims, and the operator's calls on one message.
 	look, revoke string
 	// Ordering keys: their locks, and the head of each.
-	enqueueOrdered, addNames, lockNames, lockKeys, lockKeysFree, promote, waitRow string
-	keysLook, lockKeyIDs, removeKeys                                              string
+	enqueueOrdered, addNames, lockNames, lockNamesFree, lockKeys, lockKeysFree, promote, waitRow string
+	keysLook, lockKeyIDs, removeKeys                                                             string
+	// The operator's calls on many messages.
+	pickPending, pickCompleted, pickDead, redrive string
+	purgePending, purgeCompleted, purgeDead       string
 
 	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall                    string
 	renew, renewWait, settle, settleWait, diagnose                                           string
@@ -65,12 +69,14 @@ func loadStatements(testClock string) (statements, error) {
 		"retain_dead": &s.retainDead, "retain_completed": &s.retainCompleted, "retain_settlement": &s.retainSettlement,
 		"retain_completed_hour": &s.retainCompletedHour, "retain_settlement_hour": &s.retainSettlementHour,
 		"retain_hours": &s.retainHours, "retain_keys": &s.retainKeys,
+		"pick_pending": &s.pickPending, "pick_completed": &s.pickCompleted, "pick_dead": &s.pickDead, "redrive": &s.redrive,
+		"purge_pending": &s.purgePending, "purge_completed": &s.purgeCompleted, "purge_dead": &s.purgeDead,
 	}) {
-		raw, err := queryFiles.ReadFile("queries/" + name + ".sql")
+		whole, err := statement(name)
 		if err != nil {
 			return statements{}, fmt.Errorf("postgres: statement %s: %w", name, err)
 		}
-		*text = bare(string(raw))
+		*text = whole
 		if testClock != "" {
 			*text = clockCall.ReplaceAllString(*text, testClock+".$1()")
 		}
@@ -84,8 +90,28 @@ func loadStatements(testClock string) (statements, error) {
 	if s.settleWait, err = waiting("settle", s.settle); err != nil {
 		return statements{}, err
 	}
-	s.lockKeysFree, err = skipping("lock_keys", s.lockKeys)
+	if s.lockKeysFree, err = skipping("lock_keys", s.lockKeys); err != nil {
+		return statements{}, err
+	}
+	s.lockNamesFree, err = skipping("lock_names", s.lockNames)
 	return s, err
+}
+
+// part is where a statement has a text of queries/parts, which others have too.
+var part = regexp.MustCompile(`\{\{([a-z_]+)\}\}`)
+
+// statement reads a file, with the parts that it names.
+func statement(name string) (string, error) {
+	raw, err := queryFiles.ReadFile("queries/" + name + ".sql")
+	if err != nil {
+		return "", err
+	}
+	text := part.ReplaceAllStringFunc(bare(string(raw)), func(name string) string {
+		raw, missing := queryFiles.ReadFile("queries/parts/" + part.FindStringSubmatch(name)[1] + ".sql")
+		err = errors.Join(err, missing)
+		return bare(string(raw))
+	})
+	return text, err
 }
 
 // skipping turns a statement that waits for rows into one that passes over held ones.

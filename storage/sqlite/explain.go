@@ -70,6 +70,9 @@ func (c *session) explainLive(ctx context.Context, ref storage.Ref, token storag
 		e.status = storage.ItemSettled
 		e.outcome, e.action = storage.Outcome(outcome.Int16), storage.Action(action.Int16)
 		return e, nil
+	case state == storage.StatePending && mine:
+		// It died when this lease ran out, and was redriven since.
+		return lost(storage.LostLeaseExpired), nil
 	case state == storage.StatePending:
 		// Another claim that was settled since has superseded this one.
 		var one int

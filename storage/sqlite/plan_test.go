@@ -63,6 +63,19 @@ var plans = map[query]string{
 	qRetainHistoryFind:     "settlement_time (queue_id=? AND settle_time<?)",
 	qRetainHistoryDelete:   "settlement_time (queue_id=? AND settle_time<?)",
 
+	qPageDead:             "dead_queue (queue_id=? AND rowid>?)",
+	qPageCompleted:        "SEARCH completed USING INTEGER PRIMARY KEY (rowid>?)",
+	qPagePending:          "SEARCH message USING INTEGER PRIMARY KEY (rowid>?)",
+	qPickDead:             "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+	qPickCompleted:        "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+	qPickPending:          "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+	qRedriveCopy:          "SEARCH d USING INTEGER PRIMARY KEY (rowid=?)",
+	qRedriveDelete:        "SEARCH dead USING INTEGER PRIMARY KEY (rowid=?)",
+	qPurgePendingDelete:   "SEARCH message USING INTEGER PRIMARY KEY (rowid=?)",
+	qPurgeCompletedDelete: "SEARCH completed USING INTEGER PRIMARY KEY (rowid=?)",
+	qPurgeDeadDelete:      "SEARCH dead USING INTEGER PRIMARY KEY (rowid=?)",
+	qPurgeHistoryDelete:   "SEARCH settlement USING PRIMARY KEY (position=?)",
+
 	qStatsFinished: "completed_finish (queue_id=? AND finish_time>?)",
 	qStatsDelayed:  "COVERING INDEX message_delayed",
 	qStatsLive:     "message_ready",
@@ -82,7 +95,8 @@ var mayScan = map[query]string{
 // order must come from the index.
 var (
 	scans = regexp.MustCompile(`\bSCAN (\w+)`)
-	sorts = []query{qClaimScan, qClaimPriority, qClaimNextReady, qClaimDue, qListLive, qListCompleted, qListDead, qMaintainCalls, qQueueList, qSweepPage, qSweepFind}
+	sorts = []query{qClaimScan, qClaimPriority, qClaimNextReady, qClaimDue, qListLive, qListCompleted, qListDead, qMaintainCalls, qQueueList, qSweepPage, qSweepFind,
+		qPageDead, qPageCompleted, qPagePending}
 )
 
 // TestC12_Plans pins the plans on a database that has no statistics, and on such as were

@@ -2,11 +2,13 @@ package sqlite
 
 import (
 	"embed"
+	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
-//go:embed queries/*.sql
+//go:embed queries/*.sql queries/parts/*.sql
 var queryFiles embed.FS
 
 // clockExpr is the storage clock as the statements spell it, in milliseconds. SQLite
@@ -92,6 +94,19 @@ const (
 	qRetainHistoryDelete   query = "retain_history_delete"
 	qRetainHistoryFind     query = "retain_history_find"
 
+	qPageDead             query = "page_dead"
+	qPageCompleted        query = "page_completed"
+	qPagePending          query = "page_pending"
+	qPickDead             query = "pick_dead"
+	qPickCompleted        query = "pick_completed"
+	qPickPending          query = "pick_pending"
+	qRedriveCopy          query = "redrive_copy"
+	qRedriveDelete        query = "redrive_delete"
+	qPurgePendingDelete   query = "purge_pending_delete"
+	qPurgeCompletedDelete query = "purge_completed_delete"
+	qPurgeDeadDelete      query = "purge_dead_delete"
+	qPurgeHistoryDelete   query = "purge_history_delete"
+
 	qGetLive       query = "get_live"
 	qGetCompleted  query = "get_completed"
 	qGetDead       query = "get_dead"
@@ -116,12 +131,39 @@ func loadQueries(clock string) (map[query]string, error) {
 	}
 	queries := make(map[query]string, len(entries))
 	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
 		text, err := queryFiles.ReadFile("queries/" + e.Name())
 		if err != nil {
 			return nil, fmt.Errorf("read statement %s: %w", e.Name(), err)
 		}
+		whole, err := withParts(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("read statement %s: %w", e.Name(), err)
+		}
 		name := query(strings.TrimSuffix(e.Name(), ".sql"))
-		queries[name] = strings.ReplaceAll(string(text), clockExpr, clock)
+		queries[name] = strings.ReplaceAll(whole, clockExpr, clock)
 	}
 	return queries, nil
+}
+
+// part is where a statement has a text of queries/parts, which others have too.
+var part = regexp.MustCompile(`\{\{([a-z_]+)\}\}`)
+
+// withParts puts the parts in, without their comments.
+func withParts(text string) (string, error) {
+	var err error
+	text = part.ReplaceAllStringFunc(text, func(name string) string {
+		raw, missing := queryFiles.ReadFile("queries/parts/" + part.FindStringSubmatch(name)[1] + ".sql")
+		err = errors.Join(err, missing)
+		var b strings.Builder
+		for line := range strings.Lines(string(raw)) {
+			if !strings.HasPrefix(line, "--") {
+				b.WriteString(line)
+			}
+		}
+		return strings.TrimSpace(b.String())
+	})
+	return text, err
 }

@@ -63,7 +63,7 @@ func sections() []section {
 			{"message", messageRules()},
 		}},
 		{"bytes", []group{{"round_trip", roundTripRules()}}},
-		{"volume", []group{{"volume", volumeRules()}}},
+		{"volume", []group{{"volume", volumeRules()}, {"operate_volume", operateVolumeRules()}}},
 		{"retention", []group{{"retention", retentionRules()}}},
 		{"upkeep", []group{
 			{"sweep", sweepRules()},
@@ -80,6 +80,14 @@ func sections() []section {
 		}},
 		{"retain", []group{{"retain", retainRules()}}},
 		{"own", []group{{"own_transaction", ownRules()}}},
+		{"operate", []group{
+			{"redrive", redriveRules()},
+			{"purge", purgeRules()},
+			{"redrive_ordered", redriveOrderedRules()},
+			{"purge_ordered", purgeOrderedRules()},
+			{"operate_race", operateRaceRules()},
+			{"ordered_race", orderedRaceRules()},
+		}},
 		{"sessions", []group{
 			{"held", heldRules()},
 			{"notify", notifyRules()},

@@ -8,11 +8,7 @@ WHERE +m.queue_id = ?1 AND m.position < ?2 AND m.position >= ?13
   AND m.finish_time + q.completed_retention > CAST(round(unixepoch('subsec') * 1000) AS INTEGER)
   AND (json_array_length(?3) = 0 OR 2 IN (SELECT value FROM json_each(?3)))
   AND (?4 = '' OR m.ordering_key = ?4)
-  AND (json_array_length(?5) = 0 OR m.reason_code IN (SELECT value FROM json_each(?5)))
-  AND (?6 = '' OR instr(m.last_error, ?6) > 0)
-  AND (?7 = '' OR m.worker_id = ?7)
-  AND (?8 IS NULL OR m.create_time >= ?8)
-  AND (?9 IS NULL OR m.create_time < ?9)
+  AND {{filter}}
   AND (json_array_length(?10) = 0 OR m.position IN (SELECT value FROM json_each(?10)))
 ORDER BY m.position DESC
 LIMIT ?12

@@ -8,11 +8,7 @@ WHERE m.queue_id = ?1 AND m.position < ?2 AND m.position >= ?13
       THEN CASE m.outcome WHEN 1 THEN 2 WHEN 3 THEN 4 WHEN 5 THEN 5 ELSE 0 END
       ELSE m.state END IN (SELECT value FROM json_each(?3)))
   AND (?4 = '' OR m.key_id = (SELECT k.id FROM ordering_key AS k WHERE k.queue_id = ?1 AND k.key = ?4))
-  AND (json_array_length(?5) = 0 OR m.reason_code IN (SELECT value FROM json_each(?5)))
-  AND (?6 = '' OR instr(m.last_error, ?6) > 0)
-  AND (?7 = '' OR m.worker_id = ?7)
-  AND (?8 IS NULL OR m.create_time >= ?8)
-  AND (?9 IS NULL OR m.create_time < ?9)
+  AND {{filter}}
   AND (json_array_length(?10) = 0 OR m.position IN (SELECT value FROM json_each(?10)))
 ORDER BY m.position DESC
 LIMIT ?12

@@ -1,0 +1,431 @@
+package storagetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// redriveOrderedRules check where a redriven message stands in its ordering key (O5, O7).
+func redriveOrderedRules() []rule {
+	return []rule{
+		{name: "O5_O7_it_is_head_at_once_and_an_unleased_head_steps_back", clocks: bothClocks, run: redriveHead},
+		{name: "O1_O7_behind_a_live_lease_it_is_next", clocks: bothClocks, run: redriveBehindLease},
+		{name: "O6_O7_a_head_that_waits_for_its_time_steps_back", clocks: settable, run: redriveBeforeDelayed},
+		{name: "O7_S8_a_head_whose_lease_is_over_steps_back", clocks: settable, run: redriveBeforeExpired},
+		{name: "O2_a_head_that_somebody_holds_stays", clocks: settable, run: redriveHeldHead, skip: needsRowLocks},
+		{name: "O7_it_unblocks_its_key_and_blocks_it_again", clocks: bothClocks, run: redriveBlocker},
+		{name: "O7_one_from_before_the_dead_one_that_blocks", clocks: settable, run: redriveBeforeBlocker},
+		{name: "O5_O9_whole_keys_in_small_pages", clocks: bothClocks, run: redriveKeys},
+		{name: "O6_O7_a_delayed_one_holds_its_key", clocks: settable, run: redriveDelayedHead},
+		{name: "O7_O9_a_key_that_nobody_needed_any_more", clocks: bothClocks, run: redriveIdleKey},
+		{name: "O4_the_same_key_in_two_queues", clocks: settable, run: redriveTwoQueues},
+	}
+}
+
+// orderedRaceRules run Redrive and Purge of keyed messages against claims and settlements.
+func orderedRaceRules() []rule {
+	return []rule{
+		{name: "O1_O2_O5_redrive_against_claims_of_its_key", clocks: realClock, run: raceRedriveOrdered},
+		{name: "O1_O9_D12_redrive_and_purge_against_enqueues_and_settlements", clocks: realClock, run: raceOperateOrdered},
+	}
+}
+
+// three enqueues three messages of a key, of which the first dies.
+func (e *env) three(t *testing.T) []storage.Ref {
+	t.Helper()
+	refs := e.many(t, 3, ordered("a"))
+	got := e.settle(t, settlement(e.claimKeyed(t, refs[0])[0], storage.ActionDeadLetter))[0]
+	require.Equal(t, storage.OutcomeDead, got.Outcome)
+	return refs
+}
+
+func redriveHead(t *testing.T, e *env) {
+	refs := e.three(t)
+	e.checkKeys(t)
+	e.unchanged(t, func() {
+		require.Equal(t, 1, e.redriveAll(t, storage.RedriveParams{DryRun: true}).Count)
+	})
+	e.redrive(t, 1, storage.RedriveParams{Filter: storage.ListMessagesParams{OrderingKey: "a"}})
+	e.checkKeys(t)
+	m := e.get(t, refs[0])
+	require.Equal(t, "a", m.OrderingKey)
+	require.Equal(t, storage.StatePending, m.State)
+	c := e.claimKeyed(t, refs[0])[0]
+	require.EqualValues(t, 2, c.Message.Attempt)
+	require.Equal(t, "a", c.Message.OrderingKey)
+	e.completeNext(t, c)
+	require.Equal(t, refs[1:], e.drain(t))
+}
+
+func redriveBehindLease(t *testing.T, e *env) {
+	refs := e.three(t)
+	c := e.claimKeyed(t, refs[1])[0]
+	e.redrive(t, 1, storage.RedriveParams{})
+	e.checkKeys(t)
+	e.claimNothing(t)
+	got := e.renew(t, renewal(c, time.Hour))[0]
+	require.Equal(t, storage.ItemApplied, got.Status, "the lease goes on")
+	e.completeNext(t, c)
+	e.completeNext(t, e.claimKeyed(t, refs[0])[0])
+	require.Equal(t, refs[2:], e.drain(t))
+
+	// A head that comes back is behind it too.
+	refs = e.three(t)
+	c = e.claimKeyed(t, refs[1])[0]
+	e.redrive(t, 1, storage.RedriveParams{})
+	s := settlement(c, storage.ActionRetry)
+	s.Delay = 0
+	require.True(t, e.settleReady(t, s))
+	e.checkKeys(t)
+	require.Equal(t, refs, e.drain(t))
+}
+
+func redriveBeforeDelayed(t *testing.T, e *env) {
+	refs := e.three(t)
+	s := settlement(e.claimKeyed(t, refs[1])[0], storage.ActionRetry)
+	s.Delay = time.Hour
+	e.settle(t, s)
+	at := e.now.Add(time.Hour)
+	e.redrive(t, 1, storage.RedriveParams{})
+	e.checkKeys(t)
+	e.complete(t, e.claimKeyed(t, refs[0])[0])
+	e.claimNothing(t)
+	sameTime(t, at, e.get(t, refs[1]).ReadyTime, "its own time still counts")
+	e.advanceTo(t, at)
+	e.completeNext(t, e.claimKeyed(t, refs[1])[0])
+	e.claimKeyed(t, refs[2])
+}
+
+func redriveBeforeExpired(t *testing.T, e *env) {
+	refs := e.three(t)
+	c := e.claimOneAs(t, "worker", time.Second)
+	require.Equal(t, refs[1], c.Message.Ref)
+	e.advanceTo(t, c.Message.LeaseEnd)
+	e.redrive(t, 1, storage.RedriveParams{})
+	e.requireLost(t, c, storage.LostLeaseExpired)
+	first := e.claimKeyed(t, refs[0])[0]
+	e.requireLost(t, c, storage.LostLeaseExpired)
+	e.completeNext(t, first)
+	next := e.claimKeyed(t, refs[1])[0]
+	require.EqualValues(t, 2, next.Message.Attempt)
+	e.requireLost(t, c, storage.LostSuperseded)
+	e.completeNext(t, next)
+	e.claimKeyed(t, refs[2])
+}
+
+func redriveHeldHead(t *testing.T, e *env) {
+	// The lock of the row is all that is seen of a claim that has not committed yet.
+	for _, how := range []HoldKind{HoldLock, HoldUpdate} {
+		refs := e.three(t)
+		release := e.in.Hold(t, refs[1], how)
+		freed := false
+		defer func() {
+			if !freed {
+				release()
+			}
+		}()
+		e.redrive(t, 1, storage.RedriveParams{})
+		require.Empty(t, e.claimN(t, 10), "O2: nothing of the key beside a claim that may commit")
+		release()
+		freed = true
+		e.sweepKeys(t, 100)
+		e.checkKeys(t)
+		require.Equal(t, refs, e.drain(t))
+	}
+}
+
+func redriveBlocker(t *testing.T, e *env) {
+	e = e.blocking(t)
+	refs := e.three(t)
+	e.claimNothing(t)
+	e.checkKeys(t, "a")
+	e.redrive(t, 1, storage.RedriveParams{})
+	e.checkKeys(t)
+	c := e.claimKeyed(t, refs[0])[0]
+	e.settle(t, settlement(c, storage.ActionDeadLetter))
+	e.checkKeys(t, "a")
+	e.claimNothing(t)
+	e.redrive(t, 1, storage.RedriveParams{})
+	e.completeNext(t, e.claimKeyed(t, refs[0])[0])
+	e.checkKeys(t)
+	require.Equal(t, refs[1:], e.drain(t))
+}
+
+func redriveBeforeBlocker(t *testing.T, e *env) {
+	refs := e.many(t, 4, ordered("a"))
+	e.settle(t, settlement(e.claimKeyed(t, refs[0])[0], storage.ActionDeadLetter))
+	e.setMode(t, storage.OrderingBlockOnDead)
+	e.settle(t, settlement(e.claimKeyed(t, refs[1])[0], storage.ActionDeadLetter))
+	e.claimNothing(t)
+	e.redrive(t, 1, storage.RedriveParams{Filter: only(refs[0])})
+	e.complete(t, e.claimKeyed(t, refs[0])[0])
+	e.claimNothing(t)
+	e.checkKeys(t, "a")
+	e.redrive(t, 1, storage.RedriveParams{})
+	require.Equal(t, refs[1:], e.drain(t))
+}
+
+func redriveKeys(t *testing.T, e *env) {
+	var ms []storage.NewMessage
+	for i := range 24 {
+		key := []string{"a", "b", "c", ""}[i%4]
+		ms = append(ms, e.message(ordered(key)))
+	}
+	refs := e.enqueue(t, ms...)
+	byKey := func(refs []storage.Ref) map[string][]storage.Ref {
+		m := map[string][]storage.Ref{}
+		for _, ref := range refs {
+			key := e.get(t, ref).OrderingKey
+			m[key] = append(m[key], ref)
+		}
+		return m
+	}
+	for range 6 {
+		// All but the last of each key die.
+		for _, c := range e.claimN(t, 100) {
+			if i := slices.Index(refs, c.Message.Ref); i < 20 {
+				require.Equal(t, storage.ItemApplied, e.settle(t, settlement(c, storage.ActionDeadLetter))[0].Status)
+			} else {
+				s := settlement(c, storage.ActionRelease)
+				s.Delay = 0
+				require.Equal(t, storage.ItemApplied, e.settle(t, s)[0].Status)
+			}
+		}
+	}
+	e.redrive(t, 20, storage.RedriveParams{Limit: 3})
+	e.checkKeys(t)
+	order := e.drain(t)
+	require.ElementsMatch(t, refs, order)
+	want := byKey(refs)
+	for key, got := range byKey(order) {
+		if key != "" {
+			require.Equal(t, want[key], got, "O5: the key %q in the order of its positions", key)
+		}
+	}
+}
+
+func redriveDelayedHead(t *testing.T, e *env) {
+	refs := e.three(t)
+	e.redrive(t, 1, storage.RedriveParams{Delay: time.Hour})
+	e.checkKeys(t)
+	e.claimNothing(t)
+	e.advance(t, time.Hour)
+	e.completeNext(t, e.claimKeyed(t, refs[0])[0])
+	require.Equal(t, refs[1:], e.drain(t))
+}
+
+func redriveIdleKey(t *testing.T, e *env) {
+	ref := e.one(t, ordered("a"))
+	e.settle(t, settlement(e.claimKeyed(t, ref)[0], storage.ActionDeadLetter))
+	e.sweepKeys(t, 100)
+	e.redrive(t, 1, storage.RedriveParams{})
+	e.checkKeys(t)
+	late := e.one(t, ordered("a"))
+	e.completeNext(t, e.claimKeyed(t, ref)[0])
+	e.complete(t, e.claimKeyed(t, late)[0])
+}
+
+func redriveTwoQueues(t *testing.T, e *env) {
+	other := e.on(e.newQueue(t, settings()))
+	refs, there := e.three(t), other.three(t)
+	held := other.claimKeyed(t, there[1])
+	e.redrive(t, 1, storage.RedriveParams{})
+	e.claimKeyed(t, refs[0])
+	other.claimNothing(t)
+	other.complete(t, held[0])
+	require.Equal(t, there[2:], other.drain(t))
+}
+
+// holders counts who holds a key, between the answer of a claim and the settlement.
+type holders struct {
+	mu    sync.Mutex
+	byKey map[string]int
+	worst int
+	order map[string][]storage.Ref
+}
+
+func (h *holders) took(c storage.Claimed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := c.Message.OrderingKey
+	h.byKey[key]++
+	h.worst = max(h.worst, h.byKey[key])
+	h.order[key] = append(h.order[key], c.Message.Ref)
+}
+
+func (h *holders) leaves(c storage.Claimed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.byKey[c.Message.OrderingKey]--
+}
+
+func newHolders() *holders {
+	return &holders{byKey: map[string]int{}, order: map[string][]storage.Ref{}}
+}
+
+// work claims and completes until nothing is live any more.
+func (e *env) work(ctx context.Context, s storage.Store, h *holders, live func() bool) error {
+	for {
+		out, err := e.rawClaim(ctx, s, call("A", 3, time.Hour))
+		if err != nil {
+			return err
+		}
+		for _, c := range out.Messages {
+			h.took(c)
+		}
+		for _, c := range out.Messages {
+			h.leaves(c)
+			res, err := s.Settle(ctx, storage.SettleParams{Items: []storage.Settlement{settlement(c, storage.ActionComplete)}})
+			if err != nil {
+				return err
+			}
+			if res.Items[0].Status != storage.ItemApplied {
+				return fmt.Errorf("complete of %v: status %d", c.Message.Ref, res.Items[0].Status)
+			}
+		}
+		if len(out.Messages) > 0 {
+			continue
+		}
+		if !live() {
+			return nil
+		}
+		// A row that was locked while its key moved on waits for the sweep (O9).
+		if _, err := s.SweepKeys(ctx, storage.SweepKeysParams{Limit: 1000}); err != nil {
+			return err
+		}
+	}
+}
+
+func raceRedriveOrdered(t *testing.T, e *env) {
+	const keys, each = 4, 6
+	for round := range 8 {
+		var ms []storage.NewMessage
+		for i := range keys * each {
+			ms = append(ms, e.message(ordered(fmt.Sprint("key ", i%keys))))
+		}
+		refs := e.enqueue(t, ms...)
+		for range 2 {
+			e.reject(t, refs[:keys]...)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		h := newHolders()
+		stores := []storage.Store{e.store, e.other}
+		err := together(3, func(i int) error {
+			if i == 2 {
+				n, _, err := e.rawRedrive(ctx, e.store, 1+round%3)
+				if err == nil && n != 2*keys {
+					err = fmt.Errorf("%d of %d were redriven", n, 2*keys)
+				}
+				return err
+			}
+			return e.work(ctx, stores[i], h, func() bool {
+				stats, err := stores[i].QueueStats(ctx, e.queue.ID)
+				return err != nil || stats.Dead+stats.Ready+stats.Blocked+stats.Delayed+stats.Leased > 0
+			})
+		})
+		cancel()
+		require.NoError(t, err, "round %d", round)
+		require.LessOrEqual(t, h.worst, 1, "round %d: O1: one live lease a key", round)
+		got := []storage.Ref{}
+		for key, order := range h.order {
+			require.Len(t, order, each, "round %d: each of %s once", round, key)
+			got = append(got, order...)
+			redriven := func(ref storage.Ref) bool { return slices.Index(refs, ref) < 2*keys }
+			for _, part := range [][]storage.Ref{
+				slices.DeleteFunc(slices.Clone(order), redriven),
+				slices.DeleteFunc(slices.Clone(order), func(ref storage.Ref) bool { return !redriven(ref) }),
+			} {
+				require.True(t, slices.IsSortedFunc(part, func(a, b storage.Ref) int { return int(a.Position - b.Position) }),
+					"round %d: O5: %s in %v", round, key, order)
+			}
+		}
+		require.ElementsMatch(t, refs, got)
+	}
+}
+
+func raceOperateOrdered(t *testing.T, e *env) {
+	// Two producers, two workers of which one rejects now and then, redrives and purges, all
+	// on three keys; then all is drained, and what was enqueued is what was completed or purged.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
+	defer cancel()
+	h := newHolders()
+	stores := []storage.Store{e.store, e.other}
+	var mu sync.Mutex
+	var enqueued, completed, purged int
+	add := func(n *int, by int) {
+		mu.Lock()
+		defer mu.Unlock()
+		*n += by
+	}
+	until := time.Now().Add(1500 * time.Millisecond)
+	err := together(6, func(i int) error {
+		s := stores[i%2]
+		for n := 0; time.Now().Before(until); n++ {
+			switch i {
+			case 0, 1:
+				m := e.message(ordered(fmt.Sprint("key ", n%3)))
+				if _, err := s.Enqueue(ctx, storage.EnqueueParams{Messages: []storage.NewMessage{m, m}}); err != nil {
+					return err
+				}
+				add(&enqueued, 2)
+			case 2, 3:
+				out, err := e.rawClaim(ctx, s, call("A", 3, time.Hour))
+				if err != nil {
+					return err
+				}
+				for _, c := range out.Messages {
+					h.took(c)
+				}
+				for k, c := range out.Messages {
+					a := storage.ActionComplete
+					if (n+k)%3 == 0 {
+						a = storage.ActionDeadLetter
+					}
+					h.leaves(c)
+					res, err := s.Settle(ctx, storage.SettleParams{Items: []storage.Settlement{settlement(c, a)}})
+					if err != nil {
+						return err
+					}
+					if res.Items[0].Status != storage.ItemApplied {
+						return fmt.Errorf("settle of %v: status %d", c.Message.Ref, res.Items[0].Status)
+					}
+					if a == storage.ActionComplete {
+						add(&completed, 1)
+					}
+				}
+			case 4:
+				if _, _, err := e.rawRedrive(ctx, s, 5); err != nil {
+					return err
+				}
+			default:
+				p := storage.PurgeParams{Filter: storage.ListMessagesParams{QueueID: e.queue.ID, States: []storage.State{
+					storage.StatePending, storage.StateDead,
+				}}, Limit: 2}
+				res, err := s.Purge(ctx, p)
+				if err != nil {
+					return err
+				}
+				add(&purged, res.Count)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err, "no deadlock, and nobody waits for long")
+	require.LessOrEqual(t, h.worst, 1, "O1: one live lease a key")
+	e.redriveAll(t, storage.RedriveParams{})
+	e.sweepKeys(t, 100)
+	e.checkKeys(t)
+	rest := len(e.drain(t))
+	t.Logf("%d enqueued, %d completed, %d purged, %d left at the end", enqueued, completed, purged, rest)
+	require.Equal(t, enqueued, completed+purged+rest)
+	require.Positive(t, purged)
+	require.Positive(t, completed)
+}
