@@ -64,6 +64,7 @@ const (
 	qRenew query = "renew"
 	qLook  query = "look"
 
+	qSettleBegin     query = "settle_begin"
 	qCompleteCopy    query = "complete_copy"
 	qCompleteCopied  query = "complete_copied"
 	qCompleteDelete  query = "complete_delete"

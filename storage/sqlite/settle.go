@@ -20,10 +20,10 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 	res := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
 	err := s.write(ctx, "settle", func(quiet context.Context, c *session) (verdict, error) {
 		var err error
-		if res.Now, err = c.now(quiet); err != nil {
+		var keys keySet
+		if res.Now, keys, err = c.beginSettle(quiet); err != nil {
 			return rollback, err
 		}
-		keys := make(keySet)
 		if err := c.completeAll(quiet, res.Now, keys, p.Items, res.Items); err != nil {
 			return rollback, err
 		}
@@ -48,6 +48,17 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 		return storage.SettleResult{}, err
 	}
 	return res, nil
+}
+
+// beginSettle reads the storage clock, and makes a set for the ordering keys that the
+// settlements move on: nil where there is no key at all, so that unkeyed messages pay nothing.
+func (c *session) beginSettle(ctx context.Context) (time.Time, keySet, error) {
+	var ms int64
+	var some bool
+	if err := c.one(ctx, qSettleBegin, nil, &ms, &some); err != nil || !some {
+		return fromMillis(ms), nil, err
+	}
+	return fromMillis(ms), make(keySet), nil
 }
 
 // together is what complete_copy completes in one statement.
@@ -119,6 +130,9 @@ func (c *session) complete(ctx context.Context, now time.Time, keys keySet, queu
 			return nil, err
 		}
 	}
+	if keys == nil {
+		return done, c.drop(ctx, done)
+	}
 	gone, err := c.remove(ctx, done)
 	keys.add(gone)
 	return done, err
@@ -135,11 +149,20 @@ func (c *session) remove(ctx context.Context, positions []int64) ([]keyedRow, er
 	if err != nil {
 		return nil, err
 	}
+	return gone, c.drop(ctx, positions)
+}
+
+// drop deletes live rows as remove does, where no ordering key has to go on.
+func (c *session) drop(ctx context.Context, positions []int64) error {
+	list, err := toJSON(positions)
+	if err != nil {
+		return err
+	}
 	n, err := c.exec(ctx, qCompleteDelete, list)
 	if err == nil && n != int64(len(positions)) {
 		err = fmt.Errorf("%d of %d copied messages were removed", n, len(positions))
 	}
-	return gone, err
+	return err
 }
 
 // settle settles one item.
