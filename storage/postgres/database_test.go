@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,6 +89,23 @@ func story(t *testing.T, s storage.Store, name string) {
 	page, err := s.ListMessages(t.Context(), storage.ListMessagesParams{QueueID: q.ID, Limit: 100})
 	require.NoError(t, err)
 	require.Len(t, page.Messages, 5)
+	// The messages of a key one after the other, then the row of the key goes.
+	ordered := enqueue(t, s, q.ID, 3, under("order"))
+	for _, it := range ordered[:2] {
+		next := completions(claim(t, s, q.ID, 10, time.Minute))
+		next = slices.DeleteFunc(next, func(st storage.Settlement) bool { return st.Ref.Position&1 == 0 })
+		require.Len(t, next, 1)
+		require.Equal(t, it.Ref, next[0].Ref)
+		require.Equal(t, storage.ItemApplied, settle(t, s, next...)[0].Status)
+	}
+	gone, err := s.Cancel(t.Context(), storage.CancelParams{QueueID: q.ID, Ref: ordered[2].Ref})
+	require.NoError(t, err)
+	require.Equal(t, storage.StateCancelled, gone.State)
+	swept, err := s.SweepKeys(t.Context(), storage.SweepKeysParams{Limit: 100})
+	require.NoError(t, err)
+	require.Equal(t, 1, swept.Removed)
+	_, err = s.Sweep(t.Context(), storage.SweepParams{Limit: 100})
+	require.NoError(t, err)
 	require.NoError(t, s.Maintain(t.Context()))
 	require.NoError(t, s.Ready(t.Context()))
 }
@@ -146,7 +164,7 @@ func TestLeastPrivilegeRole(t *testing.T) {
 	}
 	s := open(t, postgres.Config{URL: d.role(t, grants)})
 	story(t, s, "poor")
-	require.Equal(t, []string{"2"}, d.lines(t, "SELECT count(*)::text FROM queuebox.completed_default"))
+	require.Equal(t, []string{"4"}, d.lines(t, "SELECT count(*)::text FROM queuebox.completed_default"))
 	// Once somebody may, partitions are made ahead, but not for an hour that has rows in the
 	// default partition already.
 	require.NoError(t, d.store.Maintain(t.Context()))
