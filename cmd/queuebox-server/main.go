@@ -68,7 +68,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	}
 	if len(args) > 0 && args[0] == ops.CompleteCommand {
 		// Whatever goes wrong has no place on a command line that is being typed.
-		_ = ops.Complete(parser.Model.Node, args[1:], a.loader.Variable("server"), stdout)
+		_ = ops.Complete(parser.Model.Node, args[1:], a.loader.Client(), stdout)
 		return 0
 	}
 	if len(args) > 0 && args[0] == "help" {

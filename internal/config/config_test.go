@@ -317,3 +317,9 @@ func TestHowAnotherMachineIsReached(t *testing.T) {
 		require.Error(t, o.Check())
 	}
 }
+
+func TestOptionsOfAClientWithoutACommandLine(t *testing.T) {
+	require.Equal(t, config.ClientOptions{Server: "127.0.0.1:7420"}, config.NewLoader(nil).Client())
+	require.Equal(t, config.ClientOptions{Server: "db:1", ServerTLS: true}, config.NewLoader([]string{"QUEUEBOX_SERVER=db:1", "QUEUEBOX_SERVER_TLS=true"}).Client())
+	require.Empty(t, config.NewLoader([]string{"QUEUEBOX_SEVER=db:1"}).Client())
+}

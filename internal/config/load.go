@@ -163,14 +163,19 @@ func (l *Loader) start(ctx *kong.Context) {
 	}
 }
 
-// Variable is the value of an option's variable, "" where it is not set or the variables make
-// no sense. It is for what must not complain, such as the completion of a shell.
-func (l *Loader) Variable(flag string) string {
-	values, err := l.readEnv()
-	if err != nil {
-		return ""
+// Client returns the options of an operator's command without a command line; the defaults
+// where the variables make no sense. It is for what must not complain, such as the completion
+// of a shell.
+func (l *Loader) Client() ClientOptions {
+	var o ClientOptions
+	parser, err := kong.New(&o, kong.NoDefaultHelp(), kong.Resolvers(l))
+	if err == nil {
+		_, err = parser.Parse(nil)
 	}
-	return values[EnvName(flag)]
+	if err != nil {
+		return ClientOptions{}
+	}
+	return o
 }
 
 // trueKeys are the keys of a set.

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/internal/config"
 )
 
 // CompleteCommand is the word by which the scripts of the shells ask for candidates. The words
@@ -35,13 +36,13 @@ type line struct {
 }
 
 // Complete prints the candidates for the last word, one a line, with a tab and a help text
-// behind. server is the address where nothing on the line gives another.
-func Complete(root *kong.Node, words []string, server string, w io.Writer) error {
+// behind. The options say where the queues are, as far as the line does not.
+func Complete(root *kong.Node, words []string, options config.ClientOptions, w io.Writer) error {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	l := read(root, words)
-	found := l.candidates(server)
+	found := l.candidates(options)
 	slices.SortStableFunc(found, func(a, b candidate) int { return cmp.Compare(a.value, b.value) })
 	var text strings.Builder
 	for _, c := range found {
@@ -135,20 +136,20 @@ func (l *line) flag(name string) *kong.Flag {
 
 func takesNoValue(f *kong.Flag) bool { return f.IsBool() || f.IsCounter() }
 
-func (l *line) candidates(server string) []candidate {
+func (l *line) candidates(options config.ClientOptions) []candidate {
 	switch {
 	case l.wants != nil:
 		prefix := ""
 		if name, _, given := strings.Cut(l.word, "="); given && strings.HasPrefix(name, "-") {
 			prefix = name + "="
 		}
-		return l.values(l.wants.Value, prefix, server)
+		return l.values(l.wants.Value, prefix, options)
 	case strings.HasPrefix(l.word, "-") && !l.onlyArgs:
 		return l.flagCandidates()
 	case l.args < len(l.node.Positional):
-		return l.values(l.node.Positional[l.args], "", server)
+		return l.values(l.node.Positional[l.args], "", options)
 	case len(l.node.Positional) > 0 && l.node.Positional[len(l.node.Positional)-1].IsSlice():
-		return l.values(l.node.Positional[len(l.node.Positional)-1], "", server)
+		return l.values(l.node.Positional[len(l.node.Positional)-1], "", options)
 	}
 	var out []candidate
 	for _, child := range l.node.Children {
@@ -174,7 +175,7 @@ func (l *line) flagCandidates() []candidate {
 }
 
 // values are the candidates of a flag or a positional word.
-func (l *line) values(v *kong.Value, prefix, server string) []candidate {
+func (l *line) values(v *kong.Value, prefix string, options config.ClientOptions) []candidate {
 	var out []candidate
 	switch {
 	case v.Enum != "":
@@ -182,7 +183,7 @@ func (l *line) values(v *kong.Value, prefix, server string) []candidate {
 			out = append(out, candidate{prefix + value, ""})
 		}
 	case v.Tag.Get("complete") == "queue":
-		for _, name := range l.queues(server) {
+		for _, name := range l.queues(options) {
 			out = append(out, candidate{prefix + name, "queue"})
 		}
 	}
@@ -194,15 +195,20 @@ func forNow() (context.Context, context.CancelFunc) { return context.WithCancel(
 
 // queues asks the server for the names of its queues. A shell that gets no answer in a moment
 // offers nothing; an error has no place at the cursor.
-func (l *line) queues(server string) []string {
-	c := &connection{Timeout: completeTimeout}
-	c.Server = server
-	if given := l.flags["server"]; given != "" {
-		c.Server = given
+func (l *line) queues(options config.ClientOptions) []string {
+	c := &connection{ClientOptions: options, Timeout: completeTimeout}
+	for flag, value := range l.flags {
+		switch flag {
+		case "server":
+			c.Server = value
+		case "server-ca":
+			c.ServerCA = value
+		case "server-tls":
+			c.ServerTLS = true
+		case "server-plaintext":
+			c.ServerPlaintext = true
+		}
 	}
-	_, c.ServerTLS = l.flags["server-tls"]
-	_, c.ServerPlaintext = l.flags["server-plaintext"]
-	c.ServerCA = l.flags["server-ca"]
 	var names []string
 	_ = c.with(&Env{Stdout: io.Discard, Stderr: io.Discard, Begin: forNow}, func(ctx context.Context, s *session) error {
 		page, err := call(ctx, s, s.admin.ListQueues, &queueboxv1.ListQueuesRequest{PageSize: 1000})

@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/internal/config"
 )
 
 // complete returns the candidates for the last word, without their help.
 func complete(t *testing.T, server string, words ...string) []string {
 	t.Helper()
 	var out bytes.Buffer
-	require.NoError(t, Complete(parser(t, &Env{}, nil).Model.Node, words, server, &out))
+	require.NoError(t, Complete(parser(t, &Env{}, nil).Model.Node, words, config.ClientOptions{Server: server}, &out))
 	var values []string
 	for line := range strings.Lines(out.String()) {
 		value, _, _ := strings.Cut(line, "\t")
@@ -67,7 +69,7 @@ func TestCandidates(t *testing.T) {
 
 func TestCandidatesHaveHelp(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, Complete(parser(t, &Env{}, nil).Model.Node, []string{"queues", "create", "x", "--comp"}, "", &out))
+	require.NoError(t, Complete(parser(t, &Env{}, nil).Model.Node, []string{"queues", "create", "x", "--comp"}, config.ClientOptions{}, &out))
 	require.Equal(t, "--completed-retention\tHow long completed messages are kept, at least 10m\n", out.String())
 }
 
