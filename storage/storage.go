@@ -32,6 +32,11 @@ type Store interface {
 	// a row and never for a message. It MUST NOT take more rows than it returns (C19),
 	// writes nothing when nothing is ready (C11) and changes nothing when it fails
 	// (C10). A paused queue yields nothing.
+	//
+	// In a queue with MaxInFlight no more leases are live at any instant, whoever granted
+	// them (L1), and in one with MaxClaimsPerSecond no window sees more claims than Rate
+	// allows (L2); the database decides both. A repeat of a claim id counts for neither. A
+	// claim that is given back has spent its token.
 	Claim(ctx context.Context, p ClaimParams) (ClaimResult, error)
 
 	// GiveBack returns claims whose caller went away before it had them, attempt
@@ -237,6 +242,13 @@ type ClaimResult struct {
 	// NextReady is the earliest ready time of the delayed messages, zero where there is
 	// none; meaningful where some call came back without messages.
 	NextReady time.Time
+	// Limit says which limit of the queue kept messages back: the calls got fewer than they
+	// asked for, and all that it left. More is false then. L1, L2.
+	Limit Limit
+	// LimitEnd is when the limit lets the next message through, as far as the database
+	// knows: the time of the next token, or the earliest end of a lease, which a settlement
+	// may come before. Zero where there is none.
+	LimitEnd time.Time
 }
 
 // HeldClaim names one claim.

@@ -59,10 +59,35 @@ type claimRows struct {
 	due    int64 // delayed rows that became ready
 	next   time.Time
 	rows   []claimRow
+	// limited says that the queue has a limit, so that this statement took nothing.
+	limited bool
+	// limit and limitEnd are what a limit had to say.
+	limit    storage.Limit
+	limitEnd time.Time
+}
+
+// note puts into the answer of a claim what one run found, for calls that wanted so many.
+func (c *claimRows) note(p storage.ClaimParams, todo []int, out *storage.ClaimResult) {
+	out.Now, out.NextReady, out.Limit, out.LimitEnd = c.now, c.next, c.limit, c.limitEnd
+	want := int64(wanted(p, todo))
+	more := c.picked >= want || c.due >= maxDue || c.picked+c.due > int64(len(c.rows))
+	out.More = (out.More || more) && c.limit == storage.LimitNone
+	for _, row := range c.rows {
+		call := &out.Calls[row.call]
+		call.Messages = append(call.Messages, row.claimed)
+	}
+}
+
+func wanted(p storage.ClaimParams, todo []int) int {
+	want := 0
+	for _, i := range todo {
+		want += max(p.Calls[i].Max, 1)
+	}
+	return want
 }
 
 type claimRow struct {
-	call    int
+	call    int // its place in ClaimParams.Calls
 	rank    int64
 	claimed storage.Claimed
 }
@@ -143,16 +168,7 @@ func (s *Store) claimCalls(ctx context.Context, p storage.ClaimParams, todo []in
 	if err != nil {
 		return nil, err
 	}
-	out.Now, out.NextReady = rows.now, rows.next
-	want := 0
-	for _, i := range todo {
-		want += max(p.Calls[i].Max, 1)
-	}
-	out.More = out.More || rows.picked >= int64(want) || rows.due >= maxDue || rows.picked+rows.due > int64(len(rows.rows))
-	for _, row := range rows.rows {
-		call := &out.Calls[todo[row.call]]
-		call.Messages = append(call.Messages, row.claimed)
-	}
+	rows.note(p, todo, out)
 	return met, nil
 }
 
@@ -192,32 +208,75 @@ func (s *Store) claimAgain(ctx context.Context, p storage.ClaimParams, i int, ou
 		if err != nil {
 			return err
 		}
-		out.Now, out.NextReady = rows.now, rows.next
-		for _, row := range rows.rows {
-			out.Calls[i].Messages = append(out.Calls[i].Messages, row.claimed)
-		}
+		rows.note(p, []int{i}, out)
 		return nil
 	}
 	return fmt.Errorf("postgres: claim: %w: the claim id keeps changing", storage.ErrUnavailable)
 }
 
-// claimOnce runs the claim statement for the calls of todo, after a look for their
-// claim ids; both go in one round trip. known are the calls whose claim id was found,
-// also where the claim itself failed.
+// claimOnce claims for the calls of todo, after a look for their claim ids. known are the
+// calls whose claim id was found, also where the claim itself failed.
 func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int) (out claimRows, known []int, err error) {
+	if _, ok := s.limited.Load(p.QueueID); !ok {
+		out, known, err = s.claimFree(ctx, p, todo)
+		if err != nil || !out.limited {
+			return out, known, err
+		}
+		s.limited.Store(p.QueueID, true)
+		todo = slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return slices.Contains(known, i) })
+		if len(todo) == 0 {
+			return out, known, nil
+		}
+	}
+	out, more, err := s.claimLimited(ctx, p, todo)
+	if err == nil && !out.limited {
+		// The limit was taken away: from here on the short way again.
+		s.limited.Delete(p.QueueID)
+		out, more, err = s.claimFree(ctx, p, todo)
+		if err == nil && out.limited {
+			err = fmt.Errorf("postgres: claim: %w: the limit of the queue keeps changing", storage.ErrUnavailable)
+		}
+	}
+	known = append(known, more...)
+	slices.Sort(known)
+	return out, known, err
+}
+
+// claimFree is one statement, with claim ids two, in one round trip. It takes nothing from
+// a queue that has a limit and says so.
+func (s *Store) claimFree(ctx context.Context, p storage.ClaimParams, todo []int) (out claimRows, known []int, err error) {
+	b := bind(p, todo)
+	steps := s.lookForCalls(p, b, &known)
+	if err := s.write(ctx, "claim", append(steps, b.step(s.sql.claim, &out))...); err != nil {
+		return claimRows{}, known, err
+	}
+	out.sort()
+	return out, known, nil
+}
+
+// bound is what the claim statement is given for some calls.
+type bound struct {
+	todo []int
+	args []any
+	// asked are the claim ids, byID whose they are.
+	asked [][16]byte
+	byID  map[[16]byte]int
+	// callOf tells for each rank which call gets the row.
+	callOf []int32
+}
+
+func bind(p storage.ClaimParams, todo []int) *bound {
 	var (
-		callOf    []int32
+		b         = &bound{todo: todo, byID: make(map[[16]byte]int)}
 		leases    = make([]int64, 0, len(todo))
 		workers   = make([]string, 0, len(todo))
 		ids       = make([]*[16]byte, 0, len(todo))
-		asked     [][16]byte
-		byID      = make(map[[16]byte]int)
 		byPayload int64
 	)
 	for n, i := range todo {
 		call := &p.Calls[i]
 		for range max(call.Max, 1) {
-			callOf = append(callOf, int32(n+1))
+			b.callOf = append(b.callOf, int32(n+1))
 		}
 		leases = append(leases, call.Lease.Microseconds())
 		workers = append(workers, call.WorkerID)
@@ -225,56 +284,74 @@ func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int
 		if call.ClaimID != (storage.ClaimID{}) {
 			raw := [16]byte(call.ClaimID)
 			id = &raw
-			asked = append(asked, raw)
-			byID[raw] = i
+			b.asked = append(b.asked, raw)
+			b.byID[raw] = i
 		}
 		ids = append(ids, id)
 		byPayload = max(byPayload, call.MaxPayloadBytes)
 	}
 	g := segmentsOf(p.ScanFrom)
-	steps := make([]step, 0, 2)
-	if len(asked) > 0 {
-		steps = append(steps, step{sql: s.sql.claimCalls, args: []any{p.QueueID, asked}, scan: each(
-			func() { known = nil },
-			func(r pgx.Rows) error {
-				var id [16]byte
-				var worker string
-				if err := r.Scan(&id, &worker); err != nil {
-					return err
-				}
-				known = append(known, byID[id])
-				return nil
-			},
-		)})
+	b.args = []any{
+		p.QueueID, int64(len(b.callOf)), p.MaxWireBytes, byPayload, b.callOf, leases, workers, ids,
+		len(p.ScanFrom) > 0, g.highest, g.lowest, g.from, g.hinted,
 	}
-	steps = append(steps, step{
-		sql: s.sql.claim,
-		args: []any{
-			p.QueueID, int64(len(callOf)), p.MaxWireBytes, byPayload, callOf, leases, workers, ids,
-			len(p.ScanFrom) > 0, g.highest, g.lowest, g.from, g.hinted,
-		},
-		scan: each(func() { out = claimRows{} }, func(r pgx.Rows) error { return out.scan(p.QueueID, r) }),
-	})
-	if err := s.write(ctx, "claim", steps...); err != nil {
-		return claimRows{}, known, err
-	}
-	slices.SortFunc(out.rows, func(a, b claimRow) int { return cmp.Compare(a.rank, b.rank) })
-	slices.Sort(known)
-	return out, known, nil
+	return b
 }
 
-func (c *claimRows) scan(queueID int32, r pgx.Rows) error {
+// atMost cuts the rows that the calls may get, those of the last calls first.
+func (b *bound) atMost(n int) {
+	if n < len(b.callOf) {
+		b.callOf = b.callOf[:n]
+		b.args[1], b.args[4] = int64(n), b.callOf
+	}
+}
+
+// lookForCalls finds out which calls have claim ids that were used before.
+func (s *Store) lookForCalls(p storage.ClaimParams, b *bound, known *[]int) []step {
+	if len(b.asked) == 0 {
+		return nil
+	}
+	return []step{{sql: s.sql.claimCalls, args: []any{p.QueueID, b.asked}, scan: each(
+		func() { *known = nil },
+		func(r pgx.Rows) error {
+			var id [16]byte
+			var worker string
+			if err := r.Scan(&id, &worker); err != nil {
+				return err
+			}
+			*known = append(*known, b.byID[id])
+			return nil
+		},
+	)}}
+}
+
+// step is the claim statement itself, with more arguments where its text has them.
+func (b *bound) step(sql string, out *claimRows, more ...any) step {
+	args := append(slices.Clone(b.args), more...)
+	queueID := b.args[0].(int32)
+	return step{sql: sql, args: args, scan: each(
+		func() { *out = claimRows{} },
+		func(r pgx.Rows) error { return out.scan(queueID, b.todo, r) },
+	)}
+}
+
+func (c *claimRows) sort() {
+	slices.SortFunc(c.rows, func(a, b claimRow) int { return cmp.Compare(a.rank, b.rank) })
+}
+
+func (c *claimRows) scan(queueID int32, todo []int, r pgx.Rows) error {
 	var (
-		next  *time.Time
-		call  *int32
-		rank  *int64
-		token *[16]byte
-		m     claimedColumns
+		limited *bool // null where there is no such queue
+		next    *time.Time
+		call    *int32
+		rank    *int64
+		token   *[16]byte
+		m       claimedColumns
 	)
-	if err := r.Scan(append([]any{&c.now, &c.picked, &c.due, &next, &call, &rank, &token}, m.targets()...)...); err != nil {
+	if err := r.Scan(append([]any{&c.now, &limited, &c.picked, &c.due, &next, &call, &rank, &token}, m.targets()...)...); err != nil {
 		return err
 	}
-	c.now, c.next = c.now.UTC(), utc(next)
+	c.now, c.next, c.limited = c.now.UTC(), utc(next), limited != nil && *limited
 	if call == nil {
 		return nil
 	}
@@ -283,7 +360,7 @@ func (c *claimRows) scan(queueID int32, r pgx.Rows) error {
 		return err
 	}
 	c.rows = append(c.rows, claimRow{
-		call: int(*call) - 1, rank: *rank,
+		call: todo[*call-1], rank: *rank,
 		claimed: storage.Claimed{Message: message, Token: storage.Token(*token)},
 	})
 	return nil

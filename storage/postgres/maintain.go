@@ -14,25 +14,38 @@ const (
 	partitionsAheadServe = 3
 	maintainBatch        = 500
 	maintainBatches      = 20
+	maintainPaceBatch    = 2000
+	maintainPaceBatches  = 200
 )
 
 // partitioned tables, by hour.
 func partitioned() []string { return []string{"completed", "settlement"} }
 
-// Maintain implements storage.Store: rows of old claim calls, partitions ahead.
+// Maintain implements storage.Store: rows of old claim calls, states of limits that newer
+// ones have replaced, partitions ahead.
 func (s *Store) Maintain(ctx context.Context) error {
-	for range maintainBatches {
-		var gone int64
-		err := s.write(ctx, "maintain", step{sql: s.sql.maintainCalls, args: []any{int64(maintainBatch)}, scan: func(rows pgx.Rows) error {
-			rows.Close()
-			gone = rows.CommandTag().RowsAffected()
-			return rows.Err()
-		}})
-		if err != nil {
-			return err
-		}
-		if gone < maintainBatch {
-			break
+	for _, m := range []struct {
+		sql            string
+		rows, attempts int
+	}{
+		{s.sql.maintainCalls, maintainBatch, maintainBatches},
+		// A busy queue with a limit leaves a state for every claim statement of a minute.
+		{s.sql.maintainPaces, maintainPaceBatch, maintainPaceBatches},
+		{s.sql.maintainSlots, maintainPaceBatch, maintainBatches},
+	} {
+		for range m.attempts {
+			var gone int64
+			err := s.write(ctx, "maintain", step{sql: m.sql, args: []any{int64(m.rows)}, scan: func(rows pgx.Rows) error {
+				rows.Close()
+				gone = rows.CommandTag().RowsAffected()
+				return rows.Err()
+			}})
+			if err != nil {
+				return err
+			}
+			if gone < int64(m.rows) {
+				break
+			}
 		}
 	}
 	conn, err := s.acquire(ctx)

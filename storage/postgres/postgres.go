@@ -61,6 +61,9 @@ type Store struct {
 	caps   storage.Capabilities
 	slow   chan struct{}
 	denied sync.Once // the warning that this role may not make partitions
+	// limited are the queues that had a limit when they were last claimed from: which way to
+	// try first. The statements decide, never this.
+	limited sync.Map
 
 	retainLock sync.Mutex // over retainKeys
 	retainKeys keyPass

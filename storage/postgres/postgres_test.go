@@ -215,6 +215,13 @@ func (d *database) instance(clock bool) *storagetest.Instance {
 		},
 	}
 	in.Own = d.own()
+	in.Leased = func(ctx context.Context, queueID int32) (n int, err error) {
+		d.lock.Lock()
+		defer d.lock.Unlock()
+		err = d.beside.QueryRow(ctx, `SELECT count(*) FROM queuebox.message WHERE queue_id = $1
+			AND (state = 3 OR state = 1 AND lease_end > clock_timestamp())`, queueID).Scan(&n)
+		return n, err
+	}
 	in.Mark = func(t *testing.T, ref storage.Ref, settleTime time.Time) {
 		t.Helper()
 		d.exec(t, `UPDATE queuebox.message SET state = 3, lease_end = 'infinity', outcome = 1, mark_action = 1, settle_time = $3

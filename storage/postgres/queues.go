@@ -61,6 +61,7 @@ func (s *Store) CreateQueue(ctx context.Context, name string, settings storage.Q
 		ctx, "create queue",
 		step{sql: s.sql.queueLock},
 		step{sql: s.sql.queueCreate, args: args, scan: oneQueue(&made, &isMade)},
+		step{sql: s.sql.limitSet, args: []any{name}},
 		step{sql: s.sql.queueGet, args: []any{name}, scan: oneQueue(&old, &existed)},
 	)
 	switch {
@@ -117,7 +118,7 @@ func (s *Store) ListQueues(ctx context.Context, after string, limit int) ([]stor
 // UpdateQueue implements storage.Admin.
 func (s *Store) UpdateQueue(ctx context.Context, name string, settings storage.QueueSettings, version int64) (storage.Queue, error) {
 	args := append([]any{name, version}, settingsArgs(settings)...)
-	q, err := s.changeQueue(ctx, "update queue", step{sql: s.sql.queueUpdate, args: args})
+	q, err := s.changeQueue(ctx, "update queue", step{sql: s.sql.queueUpdate, args: args}, step{sql: s.sql.limitSet, args: []any{name}})
 	if !errors.Is(err, storage.ErrQueueNotFound) || version == 0 {
 		return q, err
 	}
@@ -133,10 +134,10 @@ func (s *Store) SetPaused(ctx context.Context, name string, paused bool) (storag
 	return s.changeQueue(ctx, "pause queue", step{sql: s.sql.queuePause, args: []any{name, paused}})
 }
 
-func (s *Store) changeQueue(ctx context.Context, what string, st step) (q storage.Queue, err error) {
+func (s *Store) changeQueue(ctx context.Context, what string, st step, after ...step) (q storage.Queue, err error) {
 	var found bool
 	st.scan = oneQueue(&q, &found)
-	if err := s.write(ctx, what, st); err != nil {
+	if err := s.write(ctx, what, append([]step{st}, after...)...); err != nil {
 		return storage.Queue{}, err
 	}
 	if !found {

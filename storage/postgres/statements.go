@@ -29,10 +29,13 @@ type statements struct {
 	enqueueKeyed                                                                             string
 	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate                   string
 	queuePause, queueStats, blocked, messageGet, messageList, notify, now, ready, durability string
-	maintainCalls, partitions                                                                string
-	sweep, cancel, keyPosition                                                               string
-	retainDead, retainCompleted, retainCompletedHour, retainHours, retainKeys                string
-	retainSettlement, retainSettlementHour                                                   string
+	// Limits of a queue (L1, L2).
+	claimLimited, limitLock, limitFill, limitState, limitSet                  string
+	maintainPaces, maintainSlots                                              string
+	maintainCalls, partitions                                                 string
+	sweep, cancel, keyPosition                                                string
+	retainDead, retainCompleted, retainCompletedHour, retainHours, retainKeys string
+	retainSettlement, retainSettlementHour                                    string
 }
 
 // skipLocked is what a statement says to pass over rows that somebody else holds.
@@ -52,6 +55,9 @@ func loadStatements(testClock string) (statements, error) {
 	for name, text := range s.own.fields(map[string]*string{
 		"claim": &s.claim, "claim_calls": &s.claimCalls, "claim_replay": &s.claimReplay,
 		"claim_replayed": &s.claimReplayed, "give_back": &s.giveBack, "give_back_call": &s.giveBackCall,
+		"claim_limited": &s.claimLimited, "limit_lock": &s.limitLock, "limit_fill": &s.limitFill,
+		"limit_state": &s.limitState, "limit_set": &s.limitSet,
+		"maintain_paces": &s.maintainPaces, "maintain_slots": &s.maintainSlots,
 		"renew": &s.renew, "settle": &s.settle, "diagnose": &s.diagnose,
 		"enqueue": &s.enqueue, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_lock": &s.enqueueKeysLock,
 		"enqueue_keys_read": &s.enqueueKeysRead,
@@ -93,7 +99,10 @@ func loadStatements(testClock string) (statements, error) {
 	if s.lockKeysFree, err = skipping("lock_keys", s.lockKeys); err != nil {
 		return statements{}, err
 	}
-	s.lockNamesFree, err = skipping("lock_names", s.lockNames)
+	if s.lockNamesFree, err = skipping("lock_names", s.lockNames); err != nil {
+		return statements{}, err
+	}
+	s.claimLimited, err = limited(s.claim, s.claimLimited)
 	return s, err
 }
 
@@ -121,6 +130,17 @@ func skipping(name, text string) (string, error) {
 		return "", fmt.Errorf("postgres: statement %s: want %s exactly once", name, lock)
 	}
 	return strings.Replace(text, lock, lock+skipLocked, 1), nil
+}
+
+// limited makes the claim of a queue with a limit: the same text, whose gate is open for it
+// and which appends what the limit must know.
+func limited(claim, more string) (string, error) {
+	const closed, last = " AND NOT q.limited AS open", "\nSELECT gate.now"
+	if strings.Count(claim, closed) != 1 || strings.Count(claim, last) != 1 {
+		return "", fmt.Errorf("postgres: statement claim: want %q and %q exactly once", closed, last)
+	}
+	claim = strings.Replace(claim, closed, " AS open", 1)
+	return strings.Replace(claim, last, more+last, 1), nil
 }
 
 // waiting turns a statement that skips held rows into one that waits for them.

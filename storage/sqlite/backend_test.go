@@ -91,6 +91,11 @@ func newInstance(t *testing.T, testClock bool) *storagetest.Instance {
 		t.Helper()
 		return hold(t, outside, ref, how)
 	}
+	in.Leased = func(ctx context.Context, queueID int32) (n int, err error) {
+		err = outside.QueryRowContext(ctx, `SELECT count(*) FROM message WHERE queue_id = ?1
+			AND (state = 3 OR state = 1 AND lease_end > CAST(round(unixepoch('subsec') * 1000) AS INTEGER))`, queueID).Scan(&n)
+		return n, err
+	}
 	in.Mark = func(t *testing.T, ref storage.Ref, settleTime time.Time) {
 		t.Helper()
 		_, err := outside.ExecContext(t.Context(), `UPDATE message SET state = 3, lease_end = ?3, outcome = 1, mark_action = 1, settle_time = ?4

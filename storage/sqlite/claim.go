@@ -90,8 +90,15 @@ func (s *Store) look(ctx context.Context, p storage.ClaimParams) (storage.ClaimR
 				return nil
 			}
 			found, more, err := k.scan(ctx, 1)
-			if err != nil || len(found) > 0 || more {
+			if err != nil {
 				return err
+			}
+			if len(found) > 0 || more {
+				// Something is there; a limit may still say that it cannot be had now.
+				allowed, err := k.leave(ctx, q, k.wanted())
+				if err != nil || allowed > 0 {
+					return err
+				}
 			}
 		}
 		res, empty = k.res, true
@@ -108,6 +115,19 @@ type claiming struct {
 	res   storage.ClaimResult
 	// The bounds of C13, and what was taken against them.
 	wireBytes, payloadBytes int64
+	// bucket is that of the queue, where it has one (L2).
+	bucket storage.Bucket
+}
+
+// wanted is how many messages the calls want that no repeat has answered.
+func (k *claiming) wanted() int {
+	want := 0
+	for i, call := range k.p.Calls {
+		if k.res.Calls[i].Status == storage.ClaimServed {
+			want += call.Max
+		}
+	}
+	return want
 }
 
 func scanHints(hints []storage.ScanHint) map[int32]int64 {
@@ -137,19 +157,20 @@ func (k *claiming) run(ctx, quiet context.Context) (verdict, error) {
 		return rollback, err
 	}
 	k.res.Calls = servedCalls(len(k.p.Calls))
-	wrote, want := false, 0
+	wrote := false
 	for i, call := range k.p.Calls {
 		replayed, err := k.replay(quiet, i, call)
 		if err != nil {
 			return rollback, err
 		}
 		wrote = wrote || replayed
-		if k.res.Calls[i].Status == storage.ClaimServed {
-			want += call.Max
-		}
 	}
 	if q.Paused {
 		return verdict(wrote), k.nextReady(quiet)
+	}
+	want, err := k.leave(quiet, q, k.wanted())
+	if err != nil {
+		return rollback, err
 	}
 	if want > 0 {
 		moved, err := k.moveDue(quiet)
@@ -162,6 +183,9 @@ func (k *claiming) run(ctx, quiet context.Context) (verdict, error) {
 		}
 		k.res.More = more || moved == dueLimit
 		if err := k.deal(ctx, quiet, found); err != nil {
+			return rollback, err
+		}
+		if err := k.spend(quiet, q, want, found); err != nil {
 			return rollback, err
 		}
 		wrote = wrote || moved > 0 || len(found) > 0

@@ -61,6 +61,14 @@ const (
 	qClaimCallReplayed query = "claim_call_replayed"
 	qGiveBack          query = "give_back"
 
+	qLimitLeased    query = "limit_leased"
+	qLimitTidy      query = "limit_tidy"
+	qLimitSlot      query = "limit_slot"
+	qLimitFill      query = "limit_fill"
+	qLimitForget    query = "limit_forget"
+	qLimitBucket    query = "limit_bucket"
+	qLimitBucketPut query = "limit_bucket_put"
+
 	qRenew query = "renew"
 	qLook  query = "look"
 

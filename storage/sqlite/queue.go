@@ -120,7 +120,15 @@ func (s *Store) UpdateQueue(ctx context.Context, name string, settings storage.Q
 		if _, err := c.exec(quiet, qQueueUpdate, append(args(name), settingsArgs(settings)...)...); err != nil {
 			return rollback, err
 		}
-		q, err = c.queueBy(quiet, qQueueGet, name)
+		if q, err = c.queueBy(quiet, qQueueGet, name); err != nil {
+			return rollback, err
+		}
+		switch {
+		case have.MaxInFlight == 0 && q.MaxInFlight > 0:
+			_, err = c.exec(quiet, qLimitFill, q.ID)
+		case have.MaxInFlight > 0 && q.MaxInFlight == 0:
+			_, err = c.exec(quiet, qLimitForget, q.ID)
+		}
 		return commit, err
 	})
 	return q, err

@@ -8,6 +8,7 @@
 package storagetest
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -58,6 +59,10 @@ type Instance struct {
 	// Own gives sessions outside the store, as a worker has them that shares the database
 	// (E12). Nil where TransactionSQL is not supported.
 	Own *OwnSessions
+	// Leased counts the live leases of a queue at an instant, read outside the store: rows
+	// that are settling, or processing with a lease end ahead of the clock (L1). It is called
+	// on the real clock alone.
+	Leased func(ctx context.Context, queueID int32) (int, error)
 	// Sever breaks every connection of the instance's stores to the database, as a
 	// restart would. Nil where there is no connection.
 	Sever func(t *testing.T)

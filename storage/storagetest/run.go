@@ -88,6 +88,7 @@ func sections() []section {
 			{"operate_race", operateRaceRules()},
 			{"ordered_race", orderedRaceRules()},
 		}},
+		{"limits", []group{{"limit", limitRules()}}},
 		{"sessions", []group{
 			{"held", heldRules()},
 			{"notify", notifyRules()},

@@ -210,6 +210,44 @@ CREATE TABLE queuebox.claim_call (
 -- Maintain takes the oldest first.
 CREATE INDEX claim_call_time ON queuebox.claim_call (claim_time);
 
+-- One row for each queue that ever had a limit (L1, L2); its row lock is that of the limit.
+-- A claim locks it and never updates it. fill_time is when the leases that nobody counted
+-- yet are looked for: where max_in_flight is set they may be running.
+CREATE TABLE queuebox.claim_limit (
+    queue_id   integer PRIMARY KEY,
+    in_flight  boolean NOT NULL,
+    set_time   timestamptz NOT NULL,
+    fill_time  timestamptz
+);
+
+-- Which messages of a queue with max_in_flight may be leased (L1). The row of the message
+-- decides; a claim removes those that are not, and moves old ones to the end, so that it
+-- never walks over what was removed before.
+CREATE TABLE queuebox.claim_slot (
+    queue_id  integer NOT NULL,
+    seq       bigint GENERATED ALWAYS AS IDENTITY,
+    position  bigint NOT NULL,
+    CONSTRAINT claim_slot_pkey PRIMARY KEY (queue_id, seq)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+-- One row for each claim statement of a queue with a limit; the newest holds the state:
+-- the bucket of max_claims_per_second (L2) and the oldest slot that counts. Appended and
+-- never updated; Maintain removes all but the newest.
+CREATE TABLE queuebox.claim_pace (
+    queue_id  integer NOT NULL,
+    seq       bigint GENERATED ALWAYS AS IDENTITY,
+    rate      double precision NOT NULL,
+    full_ns   bigint NOT NULL,
+    slot_from bigint NOT NULL,
+    CONSTRAINT claim_pace_pkey PRIMARY KEY (queue_id, seq)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_cost_delay = 0
+);
+
 -- What a foreign transaction enqueues (E12); the server places it after the commit.
 -- The transaction id bounds the scan: below the oldest running one nothing appears any
 -- more, so dead rows there are never walked over. The constraints are what Enqueue checks;

@@ -4,15 +4,21 @@
 -- nothing is ready (C11); never waits for a row; cuts by bytes before it leases (C13); leases
 -- no more than it returns (C19: what a LIMIT picks is materialized). The ready set is walked in
 -- segments ($10 to $13): a range of priorities from its start, or one priority from a hint on.
+-- A queue that has a limit is closed and says so: claim_limited.sql is its way.
 -- Leans on message_ready and message_delayed.
-WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+WITH gate AS MATERIALIZED (
+    SELECT clock_timestamp() AS now, NOT q.paused AND NOT q.limited AS open, q.limited
+    FROM (SELECT 1) one
+    LEFT JOIN (SELECT g.paused, g.max_in_flight > 0 OR g.max_claims_per_second > 0 AS limited
+        FROM queuebox.queue g WHERE g.queue_id = $1::integer) q ON true
+),
 due AS MATERIALIZED (
     SELECT m.ctid AS tid, m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes,
         NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
         AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp()) AS fit
     FROM queuebox.message m
     WHERE m.queue_id = $1::integer AND m.place = 1 AND m.ready_time <= statement_timestamp() AND m.state = 0
-      AND NOT (SELECT q.paused FROM queuebox.queue q WHERE q.queue_id = $1)
+      AND (SELECT g.open FROM gate g)
     ORDER BY m.ready_time, m.position
     LIMIT 200
     FOR UPDATE SKIP LOCKED
@@ -34,7 +40,7 @@ picked AS MATERIALIZED (
               AND (m.state = 0 OR (m.state = 1 AND m.lease_end <= clock_timestamp()))
               AND NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
               AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp())
-              AND NOT (SELECT q.paused FROM queuebox.queue q WHERE q.queue_id = $1)
+              AND (SELECT g.open FROM gate g)
             ORDER BY m.priority DESC, m.ready_time, m.position
             LIMIT $2
             FOR UPDATE SKIP LOCKED
@@ -49,7 +55,7 @@ picked AS MATERIALIZED (
               AND (m.state = 0 OR (m.state = 1 AND m.lease_end <= clock_timestamp()))
               AND NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
               AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp())
-              AND NOT (SELECT q.paused FROM queuebox.queue q WHERE q.queue_id = $1)
+              AND (SELECT g.open FROM gate g)
             ORDER BY m.ready_time, m.position
             LIMIT $2
             FOR UPDATE SKIP LOCKED
@@ -116,7 +122,7 @@ calls AS (
     WHERE ($8::uuid[])[l.call] IS NOT NULL
     GROUP BY l.call
 )
-SELECT clock.now, (SELECT count(*) FROM picked), (SELECT count(*) FROM due),
+SELECT gate.now, gate.limited, (SELECT count(*) FROM picked), (SELECT count(*) FROM due),
     (SELECT d.ready_time FROM queuebox.message d
         WHERE d.queue_id = $1 AND d.place = 1 AND d.ready_time > statement_timestamp()
         ORDER BY d.ready_time, d.position LIMIT 1),
@@ -124,4 +130,4 @@ SELECT clock.now, (SELECT count(*) FROM picked), (SELECT count(*) FROM due),
     l.priority, l.attempt, l.max_attempts, l.create_time, l.ready_time, l.expire_time, l.last_error,
     l.reason_code, l.worker_id, l.lease_end,
     (SELECT k.name FROM queuebox.ordering_key k WHERE k.key_id = l.key_id)
-FROM clock LEFT JOIN leased l ON true
+FROM gate LEFT JOIN leased l ON true

@@ -190,6 +190,22 @@ CREATE TABLE claim_call (
     UNIQUE (queue_id, claim_id)
 ) STRICT;
 
+-- Which messages of a queue with max_in_flight may be leased (L1); the row of the message
+-- decides, and a claim removes those that are not.
+CREATE TABLE claim_slot (
+    queue_id INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (queue_id, position)
+) STRICT, WITHOUT ROWID;
+
+-- The bucket of max_claims_per_second (L2): the rate at which it fills and when it is full
+-- again, in nanoseconds.
+CREATE TABLE claim_pace (
+    queue_id INTEGER PRIMARY KEY,
+    rate     REAL    NOT NULL,
+    full_ns  INTEGER NOT NULL
+) STRICT;
+
 -- What transactions of others enqueued and the server has not placed yet (E12).
 CREATE TABLE incoming (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
