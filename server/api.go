@@ -37,6 +37,7 @@ type api struct {
 	metrics  *metrics
 	streams  *streams
 	ends     *ends
+	signals  *signals
 	// life ends when the drain has: nobody is left then to hear of a statement.
 	life context.Context //nolint:containedctx // statements live with the server, not with their caller
 	end  context.CancelFunc

@@ -16,7 +16,7 @@ func (a *api) BatchRenew(ctx context.Context, req *queueboxv1.BatchRenewRequest)
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	results, now, err := a.renewResults(ctx, req.GetQueue(), req.GetItems())
+	results, now, err := a.renewResults(ctx, req.GetQueue(), req.GetItems(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -30,11 +30,11 @@ func (a *api) BatchRenew(ctx context.Context, req *queueboxv1.BatchRenewRequest)
 }
 
 // renewResults renews items and answers each in place.
-func (a *api) renewResults(ctx context.Context, queue string, items []*queueboxv1.RenewItem) ([]*queueboxv1.RenewResult, time.Time, error) {
+func (a *api) renewResults(ctx context.Context, queue string, items []*queueboxv1.RenewItem, w *watch) ([]*queueboxv1.RenewResult, time.Time, error) {
 	if len(items) == 0 {
 		return nil, time.Time{}, nil
 	}
-	out, errs, now, err := a.renewAll(ctx, queue, items)
+	out, errs, now, err := a.renewAll(ctx, queue, items, w)
 	if err != nil {
 		return nil, time.Time{}, err
 	}

@@ -44,8 +44,11 @@ func (a *api) Cancel(ctx context.Context, req *queueboxv1.CancelRequest) (*queue
 	}
 	a.clock.seen(res.Now, a.now())
 	a.metrics.cancelled(q.Name, res.State)
-	if res.State == storage.StateCancelled {
+	switch res.State { //nolint:exhaustive // the others were finished before
+	case storage.StateCancelled:
 		a.leaseOver(res.Ref)
+	case storage.StateProcessing:
+		a.claimChanged(res.Ref)
 	}
 	if res.Ready {
 		a.dispatch.Announce(p.QueueID)

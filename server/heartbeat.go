@@ -27,8 +27,8 @@ const (
 type heartbeatStream = grpc.BidiStreamingServer[queueboxv1.HeartbeatRequest, queueboxv1.HeartbeatResponse]
 
 // Heartbeat renews leases over one stream: one answer to each request (T1), a signal
-// with sequence 0 when the stream should move to another connection (T5). Breaking the
-// stream changes no lease (T2).
+// with sequence 0 when the stream should move to another connection (T5) or when a claim that
+// it has shown is lost or should be stopped (T6). Breaking the stream changes no lease (T2).
 func (a *api) Heartbeat(stream heartbeatStream) error {
 	a.metrics.heartbeats.Inc()
 	defer a.metrics.heartbeats.Dec()
@@ -36,9 +36,11 @@ func (a *api) Heartbeat(stream heartbeatStream) error {
 		api: a, stream: stream, cut: make(chan struct{}),
 		answers: make(chan *queueboxv1.HeartbeatResponse, heartbeatQueue),
 		signals: make(chan *queueboxv1.HeartbeatResponse, 1),
+		watch:   a.signals.open(),
 		read:    make(chan error, 1),
 		sent:    make(chan error, 1),
 	}
+	defer h.watch.close()
 	// Both goroutines end with the stream's context, which ends when this method
 	// returns: a blocked Recv or Send has no other way to be ended.
 	ctx := stream.Context()
@@ -54,6 +56,8 @@ type heartbeat struct {
 	// answers is closed by the reader when it ends; signals come from serve.
 	answers chan *queueboxv1.HeartbeatResponse
 	signals chan *queueboxv1.HeartbeatResponse
+	// watch holds the claims that the stream has shown, and what is to be told of them (T6).
+	watch   *watch
 	cut     chan struct{}
 	cutOnce sync.Once
 	read    chan error
@@ -122,6 +126,10 @@ func (h *heartbeat) writing(ctx context.Context) error {
 		var next *queueboxv1.HeartbeatResponse
 		select {
 		case next = <-h.signals:
+		case <-h.watch.wake:
+			if next = h.watch.signal(); next == nil {
+				continue
+			}
 		case r, ok := <-h.answers:
 			if !ok {
 				return nil
@@ -151,7 +159,7 @@ func (h *heartbeat) reading(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		resp, err := h.api.heartbeat(ctx, req)
+		resp, err := h.api.heartbeat(ctx, req, h.watch)
 		if err != nil {
 			return err
 		}
@@ -165,7 +173,7 @@ func (h *heartbeat) reading(ctx context.Context) error {
 
 // heartbeat answers one request. An error is one of the whole request and ends the
 // stream; what is wrong with a renewal stands in its place.
-func (a *api) heartbeat(ctx context.Context, req *queueboxv1.HeartbeatRequest) (resp *queueboxv1.HeartbeatResponse, err error) {
+func (a *api) heartbeat(ctx context.Context, req *queueboxv1.HeartbeatRequest, w *watch) (resp *queueboxv1.HeartbeatResponse, err error) {
 	defer func() {
 		// The interceptor that catches panics does not see this goroutine.
 		if p := recover(); p != nil {
@@ -186,7 +194,7 @@ func (a *api) heartbeat(ctx context.Context, req *queueboxv1.HeartbeatRequest) (
 		return nil, err
 	}
 	resp = &queueboxv1.HeartbeatResponse{Sequence: req.GetSequence()}
-	results, now, err := a.renewResults(ctx, req.GetQueue(), req.GetRenewals())
+	results, now, err := a.renewResults(ctx, req.GetQueue(), req.GetRenewals(), w)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

@@ -32,6 +32,8 @@ type metrics struct {
 	panics         prometheus.Counter
 	heartbeats     prometheus.Gauge
 	slowReaders    prometheus.Counter
+	watchedClaims  prometheus.Gauge
+	signalsTotal   *prometheus.CounterVec
 	sweptTotal     *prometheus.CounterVec
 	retainedTotal  prometheus.Counter
 	droppedTotal   prometheus.Counter
@@ -58,6 +60,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		sweptTotal:     counter("queuebox_swept_total", "Messages ended by the sweep, by what became of them.", "outcome"),
 		cancelTotal:    counter("queuebox_cancels_total", "Calls of Cancel, by the state after the call.", "queue", "state"),
 		revokeTotal:    counter("queuebox_revokes_total", "Calls of RevokeClaim, by what became of the message.", "queue", "result"),
+		signalsTotal:   counter("queuebox_signals_total", "Signals to Heartbeat streams about claims.", "signal"),
 		upkeepFailed:   counter("queuebox_upkeep_failures_total", "Failed calls of the background work.", "what"),
 		retainedTotal: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "queuebox_retained_total", Help: "Rows deleted past their retention.",
@@ -80,6 +83,9 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		heartbeats: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "queuebox_heartbeat_streams", Help: "Open Heartbeat streams.",
 		}),
+		watchedClaims: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "queuebox_watched_claims", Help: "Claims that Heartbeat streams have shown and would hear of.",
+		}),
 		slowReaders: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "queuebox_streams_cut_total", Help: "Streams cut off because the caller did not read.",
 		}),
@@ -91,7 +97,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 	for _, c := range []prometheus.Collector{
 		m.enqueuedTotal, m.duplicateTotal, m.claimedTotal, m.settledTotal, m.refusedTotal, m.renewedTotal, m.statements,
 		m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
-		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.revokeTotal, m.upkeepFailed,
+		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.revokeTotal, m.watchedClaims, m.signalsTotal, m.upkeepFailed,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -115,6 +121,9 @@ func (m *metrics) zero() {
 	}
 	for _, r := range []string{"ok", "failed"} {
 		m.notifySent.WithLabelValues(r)
+	}
+	for _, s := range []string{"lost", "stop_requested"} {
+		m.signalsTotal.WithLabelValues(s)
 	}
 	for _, o := range []string{"lease_expired", "expired", "cancelled"} {
 		m.sweptTotal.WithLabelValues(o)
@@ -177,6 +186,14 @@ func (m *metrics) settled(queue string, status storage.ItemStatus, outcome stora
 }
 
 func (m *metrics) renewed(result string) { m.renewedTotal.WithLabelValues(result).Inc() }
+
+func (m *metrics) signalled(lost bool) {
+	if lost {
+		m.signalsTotal.WithLabelValues("lost").Inc()
+		return
+	}
+	m.signalsTotal.WithLabelValues("stop_requested").Inc()
+}
 
 func (m *metrics) swept(res storage.SweepResult) {
 	m.sweptTotal.WithLabelValues("lease_expired").Add(float64(res.Dead))

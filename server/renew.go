@@ -15,7 +15,7 @@ func (a *api) Renew(ctx context.Context, req *queueboxv1.RenewRequest) (*queuebo
 	}
 	out, errs, _, err := a.renewAll(ctx, req.GetQueue(), []*queueboxv1.RenewItem{{
 		MessageId: req.GetMessageId(), ClaimToken: req.GetClaimToken(), LeaseMs: req.GetLeaseMs(),
-	}})
+	}}, nil)
 	if err != nil {
 		return nil, err
 	}

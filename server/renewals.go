@@ -27,9 +27,10 @@ func (a *api) queueOf(ctx context.Context, name string) (storage.Queue, bool, er
 	return q, err == nil, err
 }
 
-// renewAll renews items of one queue, each for itself. The results are wire answers in
+// renewAll renews items of one queue, each for itself; w, where not nil, watches over them
+// from then on. The results are wire answers in
 // the order of the items, or their errors.
-func (a *api) renewAll(ctx context.Context, queue string, items []*queueboxv1.RenewItem) ([]*queueboxv1.RenewResponse, []error, time.Time, error) {
+func (a *api) renewAll(ctx context.Context, queue string, items []*queueboxv1.RenewItem, w *watch) ([]*queueboxv1.RenewResponse, []error, time.Time, error) {
 	q, known, err := a.queueOf(ctx, queue)
 	if err != nil {
 		return nil, nil, time.Time{}, err
@@ -51,7 +52,9 @@ func (a *api) renewAll(ctx context.Context, queue string, items []*queueboxv1.Re
 	call, cancel := a.statement(ctx)
 	defer cancel()
 	sent := a.now()
+	w.show(r.items)
 	res, err := a.store.Renew(call, storage.RenewParams{Items: r.items})
+	w.shown(r.items, res, err)
 	if err != nil {
 		return nil, nil, time.Time{}, err
 	}

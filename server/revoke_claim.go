@@ -38,6 +38,7 @@ func (a *api) RevokeClaim(ctx context.Context, req *queueboxv1.RevokeClaimReques
 		return nil, notHeldByAnybody(&res.Message)
 	}
 	a.leaseOver(ref)
+	a.claimChanged(ref)
 	if res.Ready {
 		a.dispatch.Announce(q.ID)
 	}

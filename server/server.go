@@ -189,6 +189,7 @@ func newAPI(cfg Config, store storage.Store, m *metrics) *api {
 	a.blocked = newBlockedCache(store, now)
 	a.streams = newStreams()
 	a.ends = newEnds()
+	a.signals = newSignals(store, m, cfg.Logger, now)
 	a.dispatch = dispatch.New(dispatch.Config{
 		Store: store,
 		Resolve: func(ctx context.Context, name string) (storage.Queue, bool, error) {
@@ -198,6 +199,7 @@ func newAPI(cfg Config, store storage.Store, m *metrics) *api {
 			}
 			return q, err == nil, err
 		},
+		Claims: a.signals.changed, Listening: a.signals.listening,
 		Logger: cfg.Logger, Metrics: m,
 		PollInterval: cfg.PollInterval, MaxWait: cfg.MaxWait, MaxWaiters: cfg.MaxWaiters,
 		StatementTimeout: statementTimeout, MaxWireBytes: a.answerBytes,
@@ -263,6 +265,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	wg.Go(func() { s.watch(background) })
 	wg.Go(func() { s.maintain(background) })
 	wg.Go(func() { s.api.dispatch.Run(background) })
+	wg.Go(func() { s.api.signals.run(background) })
 	wg.Go(func() { s.api.upkeep().run(background) })
 	defer func() {
 		stop()

@@ -118,6 +118,9 @@ func (a *api) ready(queueIDs []int32) {
 func (a *api) settledItem(queue string, s storage.Settlement, r storage.Settled, now time.Time) {
 	a.metrics.settled(queue, r.Status, r.Outcome)
 	a.notHeld(s.Ref, r.Status)
+	if r.Status != storage.ItemUnknown {
+		a.signals.settled(s.Ref, s.Token)
+	}
 	if r.Status != storage.ItemApplied {
 		return
 	}

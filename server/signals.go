@@ -1,0 +1,277 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/server/wireid"
+	"github.com/queuebox/queuebox/storage"
+)
+
+const (
+	// maxWatched bounds the claims that one stream watches, maxWatchedInAll those of all
+	// streams of the server. Of a claim beyond them a worker hears at its next renewal.
+	maxWatched      = 1 << 14
+	maxWatchedInAll = 1 << 18
+	// lookRows bounds one look, and one signal.
+	lookRows = 1000
+	// pollClaims is the pause between two looks at all watched claims where nobody tells of
+	// them, checkClaims where the database notifies: a notice can be lost with the server
+	// that meant to send it.
+	pollClaims  = 700 * time.Millisecond
+	checkClaims = 10 * time.Second
+	// lookShare bounds the part of the time that those looks take.
+	lookShare = 3
+	// maxLookPause bounds the pause while the database fails.
+	maxLookPause = time.Second
+)
+
+// signals tells Heartbeat streams what becomes of the claims that they have shown (T6): that
+// a claim is lost, or that its holder is asked to stop. It learns that something has happened
+// to the claim of a message from the calls of this server, from the notifications of others,
+// and, where there are none, by looking at all watched claims about once a second. What has
+// happened it asks of the storage, which alone knows. A token is told to nobody but the
+// streams that showed it.
+type signals struct {
+	look    func(ctx context.Context, claims []storage.HeldClaim) (storage.RenewResult, error)
+	metrics *metrics
+	log     *slog.Logger
+	now     func() time.Time
+	wake    chan struct{}
+
+	mu sync.Mutex
+	// watched holds the claims by message, count their number.
+	watched map[storage.Ref][]*watchedClaim
+	count   int
+	// wanted are the messages of which something was told.
+	wanted map[storage.Ref]struct{}
+	// notified: other servers' notices arrive. due is the next look at everything.
+	notified bool
+	due      time.Time
+}
+
+// watch is what one stream has shown.
+type watch struct {
+	signals *signals
+	// wake tells the stream that there is a signal to send.
+	wake chan struct{}
+
+	// Under the lock of signals:
+	claims  map[storage.HeldClaim]*watchedClaim
+	pending []*queueboxv1.Revocation
+	clock   time.Time // of the database, when the last of them was found
+}
+
+type watchedClaim struct {
+	claim storage.HeldClaim
+	watch *watch
+	// end of the lease in local time; zero until its first renewal is answered.
+	end time.Time
+	// told: the worker knows that a stop is asked for.
+	told bool
+	// found is what a look found while the first renewal was under way, by the clock foundAt.
+	found   storage.Renewed
+	foundAt time.Time
+}
+
+func newSignals(store storage.Store, m *metrics, log *slog.Logger, now func() time.Time) *signals {
+	return &signals{
+		look: store.Look, metrics: m, log: log, now: now, wake: make(chan struct{}, 1),
+		watched: map[storage.Ref][]*watchedClaim{}, wanted: map[storage.Ref]struct{}{},
+	}
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// open begins to watch for a stream; close ends it.
+func (s *signals) open() *watch {
+	return &watch{signals: s, wake: make(chan struct{}, 1), claims: map[storage.HeldClaim]*watchedClaim{}}
+}
+
+func (w *watch) close() {
+	w.signals.mu.Lock()
+	defer w.signals.mu.Unlock()
+	for _, c := range w.claims {
+		w.signals.drop(c)
+	}
+	w.pending = nil
+}
+
+// drop forgets a claim.
+func (s *signals) drop(c *watchedClaim) {
+	if c.watch.claims[c.claim] != c {
+		return
+	}
+	delete(c.watch.claims, c.claim)
+	s.count--
+	s.metrics.watchedClaims.Set(float64(s.count))
+	rest := s.watched[c.claim.Ref]
+	for i := range rest {
+		if rest[i] == c {
+			rest[i] = rest[len(rest)-1]
+			rest[len(rest)-1] = nil
+			rest = rest[:len(rest)-1]
+			break
+		}
+	}
+	if len(rest) == 0 {
+		delete(s.watched, c.claim.Ref)
+		return
+	}
+	s.watched[c.claim.Ref] = rest
+}
+
+// show notes the claims of a renewal that is about to be asked of the storage: what happens
+// to them from here on is not missed. A nil watch notes nothing.
+func (w *watch) show(items []storage.Renewal) {
+	if w == nil {
+		return
+	}
+	s := w.signals
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(w.claims)+len(items) > maxWatched {
+		w.forgetEnded(s.now())
+	}
+	for _, it := range items {
+		claim := storage.HeldClaim{Ref: it.Ref, Token: it.Token}
+		if w.claims[claim] != nil || len(w.claims) >= maxWatched || s.count >= maxWatchedInAll {
+			continue
+		}
+		c := &watchedClaim{claim: claim, watch: w}
+		w.claims[claim] = c
+		s.watched[claim.Ref] = append(s.watched[claim.Ref], c)
+		s.count++
+	}
+	s.metrics.watchedClaims.Set(float64(s.count))
+}
+
+// shown notes what became of the renewal: only what the storage has renewed is watched.
+func (w *watch) shown(items []storage.Renewal, res storage.RenewResult, err error) {
+	if w == nil {
+		return
+	}
+	s := w.signals
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for i, it := range items {
+		c := w.claims[storage.HeldClaim{Ref: it.Ref, Token: it.Token}]
+		if c == nil {
+			continue // or lost meanwhile, as it was told
+		}
+		status := storage.ItemUnknown
+		if err == nil {
+			status = res.Items[i].Status
+		}
+		switch {
+		case status == storage.ItemApplied:
+			c.end = now.Add(res.Items[i].LeaseEnd.Sub(res.Now))
+			c.told = c.told || res.Items[i].CancelRequested
+			if c.found.Status != 0 {
+				c.tell(c.found, c.foundAt)
+				c.found = storage.Renewed{}
+			}
+		case status == storage.ItemUnknown && !c.end.IsZero():
+			// Nothing is known of it, so it is watched as before.
+		default:
+			s.drop(c)
+		}
+	}
+}
+
+// forgetEnded forgets the claims that were not renewed in time.
+func (w *watch) forgetEnded(now time.Time) {
+	for _, c := range w.claims {
+		if !c.end.IsZero() && !c.end.After(now) {
+			w.signals.drop(c)
+		}
+	}
+}
+
+// settled forgets a claim that has ended as its worker knows.
+func (s *signals) settled(ref storage.Ref, token storage.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.of(storage.HeldClaim{Ref: ref, Token: token}) {
+		s.drop(c)
+	}
+}
+
+// of finds who watches a claim.
+func (s *signals) of(claim storage.HeldClaim) []*watchedClaim {
+	var out []*watchedClaim
+	for _, c := range s.watched[claim.Ref] {
+		if c.claim == claim {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// changed says that something happened to the claims of these messages.
+func (s *signals) changed(refs []storage.Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ref := range refs {
+		if _, ok := s.watched[ref]; ok {
+			s.wanted[ref] = struct{}{}
+		}
+	}
+	if len(s.wanted) > 0 {
+		poke(s.wake)
+	}
+}
+
+// claimChanged tells the holder of a message, on whatever server his stream is, that his claim
+// is lost or that he is asked to stop (T6).
+func (a *api) claimChanged(ref storage.Ref) {
+	a.signals.changed([]storage.Ref{ref})
+	a.dispatch.AnnounceClaim(ref)
+}
+
+// listening says whether the notices of other servers arrive from now on. What was sent
+// before may have been missed either way.
+func (s *signals) listening(up bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notified, s.due = up, time.Time{}
+	poke(s.wake)
+}
+
+// revocation makes the signal of a claim, under the lock.
+func (c *watchedClaim) revocation(lost bool, clock time.Time) {
+	c.watch.pending = append(c.watch.pending, &queueboxv1.Revocation{
+		MessageId: wireid.Message(c.claim.Ref), ClaimToken: wireid.Token(c.claim.Token), ClaimLost: lost,
+	})
+	c.watch.clock = clock
+	poke(c.watch.wake)
+}
+
+// signal takes what the stream has to tell its worker now; nil where there is nothing.
+func (w *watch) signal() *queueboxv1.HeartbeatResponse {
+	w.signals.mu.Lock()
+	defer w.signals.mu.Unlock()
+	n := min(len(w.pending), lookRows)
+	if n == 0 {
+		return nil
+	}
+	out := &queueboxv1.HeartbeatResponse{Revocations: w.pending[:n:n], ServerTime: stamp(w.clock)}
+	if w.pending = w.pending[n:]; len(w.pending) == 0 {
+		w.pending = nil
+	} else {
+		poke(w.wake)
+	}
+	for _, r := range out.GetRevocations() {
+		w.signals.metrics.signalled(r.GetClaimLost())
+	}
+	return out
+}
