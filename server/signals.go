@@ -63,6 +63,7 @@ type watch struct {
 	claims  map[storage.HeldClaim]*watchedClaim
 	pending []*queueboxv1.Revocation
 	clock   time.Time // of the database, when the last of them was found
+	swept   time.Time // when those that were not renewed in time were last looked for
 }
 
 type watchedClaim struct {
@@ -138,8 +139,8 @@ func (w *watch) show(items []storage.Renewal) {
 	s := w.signals
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(w.claims)+len(items) > maxWatched {
-		w.forgetEnded(s.now())
+	if now := s.now(); len(w.claims)+len(items) > maxWatched && now.Sub(w.swept) >= time.Second {
+		w.forgetEnded(now)
 	}
 	for _, it := range items {
 		claim := storage.HeldClaim{Ref: it.Ref, Token: it.Token}
@@ -190,6 +191,7 @@ func (w *watch) shown(items []storage.Renewal, res storage.RenewResult, err erro
 
 // forgetEnded forgets the claims that were not renewed in time.
 func (w *watch) forgetEnded(now time.Time) {
+	w.swept = now
 	for _, c := range w.claims {
 		if !c.end.IsZero() && !c.end.After(now) {
 			w.signals.drop(c)
