@@ -42,15 +42,9 @@ func (s *Store) locked(lock string, refs []storage.Ref, ready *[]int32, steps []
 	return append(all, s.promoteStep(ready))
 }
 
-// withNames does the same for keys that are named, those that have no row yet among them.
-// A step that inserts a message of such a key finds the row by its name; where it went away
-// it sets the place of the message to null, and the transaction runs again (keyVanished).
-func (s *Store) withNames(keys []namedKey, ready *[]int32, steps ...step) []step {
-	all := append(s.lockNames(keys), steps...)
-	return append(all, s.promoteStep(ready))
-}
-
-// lockNames gives the steps that make missing rows of keys and lock them all.
+// lockNames gives the steps that make missing rows of keys and lock them all. A step that
+// inserts a message finds the row of its key by the name; where that went away, it sets the
+// place of the message to null, and the transaction runs again (keyVanished).
 func (s *Store) lockNames(keys []namedKey) []step {
 	ids, names := make([]int32, 0, len(keys)), make([]string, 0, len(keys))
 	for _, k := range keys {

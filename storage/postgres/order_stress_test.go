@@ -92,7 +92,7 @@ func TestO9RandomLoad(t *testing.T) {
 	)
 	loop := func(group *sync.WaitGroup, until chan struct{}, pause time.Duration, f func(*rand.Rand) error) {
 		group.Go(func() {
-			r := rand.New(rand.NewPCG(rand.Uint64(), 1)) //nolint:gosec // A load, no secret.
+			r := rand.New(rand.NewPCG(rand.Uint64(), 1))
 			for {
 				select {
 				case <-until:

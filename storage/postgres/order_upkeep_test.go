@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func TestC18TheKeyOfACrashMovesOn(t *testing.T) {
 				d.setClock(t, now.Add(time.Minute))
 				p := storage.SweepParams{Limit: 1000}
 				if named {
-					p.Refs = append(plain, refs...)
+					p.Refs = slices.Concat(plain, refs)
 				}
 				r, err := d.store.Sweep(t.Context(), p)
 				require.NoError(t, err)
@@ -111,7 +112,7 @@ func TestSweepKeys(t *testing.T) {
 			}
 		}
 	}
-	a := refsOf(enqueue(t, d.store, q.ID, 2, under("a")))
+	enqueue(t, d.store, q.ID, 2, under("a"))
 	enqueue(t, d.store, q.ID, 1, under("b"))
 	enqueue(t, d.store, q.ID, 1, under("c"))
 	for range 2 {
@@ -124,7 +125,7 @@ func TestSweepKeys(t *testing.T) {
 	require.Equal(t, []string{"0"}, d.lines(t, "SELECT count(*)::text FROM queuebox.ordering_key"))
 
 	// The next message of the key is locked by somebody while the head is settled.
-	a = refsOf(enqueue(t, d.store, q.ID, 2, under("a")))
+	a := refsOf(enqueue(t, d.store, q.ID, 2, under("a")))
 	head := claim(t, d.store, q.ID, 10, time.Minute)
 	conn := d.connect(t)
 	tx, err := conn.Begin(t.Context())
