@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // batchFlags are those of the commands that make one call after the other.
@@ -29,8 +30,12 @@ type batches struct {
 }
 
 const (
-	// batchSize is what one call is asked for. The server may do less.
-	batchSize = 1000
+	// A call is asked for this much at first, for twice as much after one that was quick, and
+	// for half after one that was slow: each call looks for its messages from the oldest on,
+	// so many small ones would look over the same messages again and again. The server may do
+	// less than it is asked for.
+	firstBatch, largestBatch = 1000, 1 << 20
+	quickBatch, slowBatch    = 500 * time.Millisecond, 4 * time.Second
 	// batchTries is how often one call is made while the server is away, and how often a call
 	// may find that all that is left is busy.
 	batchTries = 8
@@ -120,17 +125,25 @@ func (b *batches) confirm(s *session, total int64, exact bool) error {
 // loop makes the calls. A call that was begun is waited for, also after an interrupt, so that
 // the number of what is done is right.
 func (b *batches) loop(ctx context.Context, s *session, p *progress, most int64) (more bool, err error) {
+	size := int64(firstBatch)
 	for idle := 0; ; {
 		if ctx.Err() != nil {
 			return true, errors.New("interrupted; run the command again to go on")
 		}
-		want := int64(batchSize)
+		want := size
 		if most > 0 {
 			want = min(want, most-p.count)
 		}
+		begun := time.Now()
 		n, more, err := b.patiently(ctx, s, int32(want))
 		if err != nil {
 			return true, err
+		}
+		switch took := time.Since(begun); {
+		case took < quickBatch:
+			size = min(2*size, largestBatch)
+		case took > slowBatch:
+			size = max(size/2, firstBatch)
 		}
 		if n > 0 {
 			p.add(n)

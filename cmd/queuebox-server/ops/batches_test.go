@@ -72,7 +72,7 @@ func TestRedriveGoesOnUntilNothingMatches(t *testing.T) {
 	got := b.run("redrive", "jobs", "--error-contains=printer", "--spread=10m", "--max-attempts=3")
 	require.NoError(t, got.err)
 	require.Equal(t, "2,500 messages of queue jobs were redriven\n", got.stdout)
-	require.Len(t, h.asked, 3)
+	require.Len(t, h.asked, 2, "a quick batch is followed by a larger one")
 	for _, r := range h.asked {
 		require.Equal(t, int64(600_000), r.GetSpreadMs())
 		require.Equal(t, int32(3), r.GetMaxAttempts())
@@ -80,9 +80,9 @@ func TestRedriveGoesOnUntilNothingMatches(t *testing.T) {
 		require.Equal(t, []queueboxv1.MessageState{queueboxv1.MessageState_MESSAGE_STATE_DEAD}, r.GetFilter().GetStates())
 	}
 	lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
-	require.Len(t, lines, 3, "no terminal: a line a batch")
+	require.Len(t, lines, 2, "no terminal: a line a batch")
 	require.Regexp(t, `^redriven 1,000 of 2,500, [\d,]+/s, \S+ left$`, lines[0])
-	require.Regexp(t, `^redriven 2,500 of 2,500, [\d,]+/s$`, lines[2])
+	require.Regexp(t, `^redriven 2,500 of 2,500, [\d,]+/s$`, lines[1])
 	require.NotContains(t, got.stderr, "\r")
 }
 
@@ -204,7 +204,7 @@ func TestWhatOthersHoldIsNotWaitedForForEver(t *testing.T) {
 
 // The batch that runs is finished, so that the number is right.
 func TestAnInterruptEndsBetweenTwoBatches(t *testing.T) {
-	h := &heap{left: 5000}
+	h := &heap{left: 9000}
 	ctx, cancel := context.WithCancel(t.Context())
 	h.before = func(call int) (*queueboxv1.RedriveMessagesResponse, error) {
 		if call == 2 {
@@ -215,9 +215,9 @@ func TestAnInterruptEndsBetweenTwoBatches(t *testing.T) {
 	b := h.serve(t)
 	b.env.Begin = func() (context.Context, context.CancelFunc) { return ctx, cancel }
 	got := b.run("redrive", "jobs", "--all-dead", "-o", "json")
-	requireFailure(t, got.err, "interrupted; run the command again to go on; 2,000 messages were redriven before")
-	require.JSONEq(t, `{"messageCount":"2000","more":true}`, got.stdout)
-	require.Equal(t, int64(3000), h.left)
+	requireFailure(t, got.err, "interrupted; run the command again to go on; 3,000 messages were redriven before")
+	require.JSONEq(t, `{"messageCount":"3000","more":true}`, got.stdout)
+	require.Equal(t, int64(6000), h.left)
 }
 
 func TestAServerThatCountsNoFurther(t *testing.T) {
