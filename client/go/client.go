@@ -33,6 +33,8 @@ type Client struct {
 	renewers map[string]*renewer
 	running  map[runningKey]chan struct{}
 	tasks    sync.WaitGroup
+
+	transactions transactions
 }
 
 // Dial makes a client of the server at target, a gRPC target such as "127.0.0.1:7420" or

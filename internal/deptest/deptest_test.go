@@ -104,6 +104,20 @@ func TestClientLinksNothingElseOfOurs(t *testing.T) {
 	}
 }
 
+// TestHelpersOfOwnTransactionsLinkTheirDriverAlone: pgx comes with pgxtx and with nothing else,
+// and sqltx leaves the choice of a driver to the program.
+func TestHelpersOfOwnTransactionsLinkTheirDriverAlone(t *testing.T) {
+	requireNone(t, list(t, "./client/go/sqltx", "./client/go/internal/..."), "it knows no driver",
+		"github.com/jackc/pgx", "modernc.org/sqlite", ours("storage"), ours("server"))
+	requireNone(t, list(t, "./client/go/pgxtx"), "it knows pgx and the client",
+		"modernc.org/sqlite", "github.com/pressly/goose", ours("storage"), ours("server"))
+	for _, p := range list(t, "./client/go/...") {
+		if p.ImportPath != ours("client/go/pgxtx") {
+			require.NotContains(t, p.Deps, "github.com/jackc/pgx/v5", p.ImportPath)
+		}
+	}
+}
+
 func TestOnlyCommandsAndTestsOpenABackend(t *testing.T) {
 	for _, p := range list(t, "./...") {
 		if within(p.ImportPath, ours("cmd"), ours("internal/testdb"), ours("internal/blackbox"), ours("bench")) {
