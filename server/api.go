@@ -38,6 +38,7 @@ type api struct {
 	streams  *streams
 	ends     *ends
 	signals  *signals
+	own      *own
 	// life ends when the drain has: nobody is left then to hear of a statement.
 	life context.Context //nolint:containedctx // statements live with the server, not with their caller
 	end  context.CancelFunc

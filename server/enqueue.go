@@ -2,9 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"slices"
 	"time"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
@@ -102,40 +99,12 @@ func wireBytes(req *queueboxv1.EnqueueRequest) int64 {
 }
 
 // contentHash covers what a repeat must have the same (E3): everything but the times
-// and the key. Each part is preceded by its length, so that no two contents run
-// together to the same bytes.
-func contentHash(req *queueboxv1.EnqueueRequest) [sha256.Size]byte {
-	h := sha256.New()
-	var n [8]byte
-	number := func(v int64) {
-		binary.BigEndian.PutUint64(n[:], uint64(v))
-		h.Write(n[:])
-	}
-	text := func(s string) {
-		number(int64(len(s)))
-		h.Write([]byte(s))
-	}
-	number(1) // version of this encoding
-	number(int64(len(req.GetPayload())))
-	h.Write(req.GetPayload())
-	text(req.GetContentType())
-	attrs := req.GetAttributes()
-	number(int64(len(attrs)))
-	keys := make([]string, 0, len(attrs))
-	for k := range attrs {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		text(k)
-		text(attrs[k])
-	}
-	text(req.GetOrderingKey())
-	number(int64(req.GetPriority()))
-	number(int64(req.GetMaxAttempts()))
-	var sum [sha256.Size]byte
-	h.Sum(sum[:0])
-	return sum
+// and the key.
+func contentHash(req *queueboxv1.EnqueueRequest) [32]byte {
+	return storage.ContentHash(&storage.NewMessage{
+		Payload: req.GetPayload(), ContentType: req.GetContentType(), Attributes: req.GetAttributes(),
+		OrderingKey: req.GetOrderingKey(), Priority: req.GetPriority(), MaxAttempts: req.GetMaxAttempts(),
+	})
 }
 
 // enqueue finds or makes the queues, inserts, and tells those who wait. names[i] is the

@@ -192,8 +192,6 @@ func TestErrorsOfGRPCItself(t *testing.T) {
 		requireReason(t, err, codes.Unimplemented, "UNIMPLEMENTED")
 	})
 	t.Run("a method of a later build", func(t *testing.T) {
-		_, err := h.GetTransactionSql(h.ctx(), &queueboxv1.GetTransactionSqlRequest{Queue: "q"})
-		requireReason(t, err, codes.Unimplemented, "UNIMPLEMENTED")
 		stream, err := h.Work(h.ctx())
 		require.NoError(t, err)
 		_, err = stream.Recv()

@@ -40,6 +40,8 @@ type metrics struct {
 	cancelTotal    *prometheus.CounterVec
 	revokeTotal    *prometheus.CounterVec
 	upkeepFailed   *prometheus.CounterVec
+	placedTotal    *prometheus.CounterVec
+	finishedTotal  *prometheus.CounterVec
 }
 
 func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend string) (*metrics, error) {
@@ -62,6 +64,8 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		revokeTotal:    counter("queuebox_revokes_total", "Calls of RevokeClaim, by what became of the message.", "queue", "result"),
 		signalsTotal:   counter("queuebox_signals_total", "Signals to Heartbeat streams about claims.", "signal"),
 		upkeepFailed:   counter("queuebox_upkeep_failures_total", "Failed calls of the background work.", "what"),
+		placedTotal:    counter("queuebox_own_placed_total", "Messages that transactions of others enqueued, by what became of them.", "result"),
+		finishedTotal:  counter("queuebox_own_finished_total", "Settlements that transactions of others marked and this server finished, by outcome.", "outcome"),
 		retainedTotal: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "queuebox_retained_total", Help: "Rows deleted past their retention.",
 		}),
@@ -98,6 +102,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		m.enqueuedTotal, m.duplicateTotal, m.claimedTotal, m.settledTotal, m.refusedTotal, m.renewedTotal, m.statements,
 		m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
 		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.revokeTotal, m.watchedClaims, m.signalsTotal, m.upkeepFailed,
+		m.placedTotal, m.finishedTotal,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -128,7 +133,11 @@ func (m *metrics) zero() {
 	for _, o := range []string{"lease_expired", "expired", "cancelled"} {
 		m.sweptTotal.WithLabelValues(o)
 	}
-	for _, w := range []string{"sweep", "keys", "retention"} {
+	m.placed(storage.PlaceResult{})
+	for _, o := range []storage.Outcome{storage.OutcomeCompleted, storage.OutcomeRetried, storage.OutcomeDead, storage.OutcomeCancelled} {
+		m.finishedTotal.WithLabelValues(outcomeLabel(o))
+	}
+	for _, w := range []string{"sweep", "keys", "retention", "place", "finish"} {
 		m.upkeepFailed.WithLabelValues(w)
 	}
 	m.queue("")
@@ -330,3 +339,14 @@ func (l *queueLabels) label(name string) (string, bool) {
 	l.known[name] = struct{}{}
 	return name, !ok
 }
+
+// placed counts what became of messages that transactions of others enqueued (E12).
+func (m *metrics) placed(res storage.PlaceResult) {
+	m.placedTotal.WithLabelValues("placed").Add(float64(res.Placed))
+	m.placedTotal.WithLabelValues("duplicate").Add(float64(res.Duplicates))
+	m.placedTotal.WithLabelValues("key_reused").Add(float64(res.Reused))
+	m.placedTotal.WithLabelValues("refused").Add(float64(res.Refused))
+}
+
+// finished counts a settlement that a transaction of somebody else had marked.
+func (m *metrics) finished(o storage.Outcome) { m.finishedTotal.WithLabelValues(outcomeLabel(o)).Inc() }

@@ -190,6 +190,9 @@ func newAPI(cfg Config, store storage.Store, m *metrics) *api {
 	a.streams = newStreams()
 	a.ends = newEnds()
 	a.signals = newSignals(store, m, cfg.Logger, now)
+	a.own = newOwn()
+	a.own.store, a.own.upkeep = store, a.upkeep()
+	a.own.placed, a.own.finished = a.ownPlaced, a.ownFinished
 	a.dispatch = dispatch.New(dispatch.Config{
 		Store: store,
 		Resolve: func(ctx context.Context, name string) (storage.Queue, bool, error) {
@@ -200,6 +203,7 @@ func newAPI(cfg Config, store storage.Store, m *metrics) *api {
 			return q, err == nil, err
 		},
 		Claims: a.signals.changed, Listening: a.signals.listening,
+		Own:    a.own.wake,
 		Logger: cfg.Logger, Metrics: m,
 		PollInterval: cfg.PollInterval, MaxWait: cfg.MaxWait, MaxWaiters: cfg.MaxWaiters,
 		StatementTimeout: statementTimeout, MaxWireBytes: a.answerBytes,
@@ -267,6 +271,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	wg.Go(func() { s.api.dispatch.Run(background) })
 	wg.Go(func() { s.api.signals.run(background) })
 	wg.Go(func() { s.api.upkeep().run(background) })
+	wg.Go(func() { s.api.own.run(background) })
 	defer func() {
 		stop()
 		s.api.dispatch.Close()

@@ -16,11 +16,6 @@ func (a *api) Work(grpc.BidiStreamingServer[queueboxv1.WorkRequest, queueboxv1.W
 	return unimplemented("WorkerService.Work")
 }
 
-// GetTransactionSql is not built yet.
-func (a *api) GetTransactionSql(context.Context, *queueboxv1.GetTransactionSqlRequest) (*queueboxv1.GetTransactionSqlResponse, error) { //nolint:revive // the name is generated
-	return nil, unimplemented("AdminService.GetTransactionSql")
-}
-
 // ExplainMessage is not built yet.
 func (a *api) ExplainMessage(context.Context, *queueboxv1.ExplainMessageRequest) (*queueboxv1.ExplainMessageResponse, error) {
 	return nil, unimplemented("AdminService.ExplainMessage")

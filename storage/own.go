@@ -9,10 +9,6 @@ import (
 // statement, its parameters or its columns change.
 const TransactionContract = 1
 
-// WakeOwn is what Listen calls wake with when a transaction of somebody's own was committed
-// that says so: no queue has this id.
-const WakeOwn int32 = 0
-
 // Own is what a server does for those who enqueue and settle in transactions of their own
 // (E12). They run the statements of TransactionSQL; Place and Finish do the rest after their
 // commit. Both are safe on every replica at once, work in small transactions, whole or not

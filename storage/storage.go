@@ -64,8 +64,7 @@ type Store interface {
 	// Listen calls heard for everything that Notify tells, on any server, until ctx ends,
 	// and connects again by itself. It calls up with true whenever it is connected anew
 	// (what was sent before may have been missed) and with false when it lost the
-	// connection. It MUST notice a half-open connection within a second or so (W5). wake is
-	// called with WakeOwn too (E12).
+	// connection. It MUST notice a half-open connection within a second or so (W5).
 	// Without Capabilities.Notifications it returns ErrNotSupported at once.
 	Listen(ctx context.Context, heard func(Notice), up func(bool)) error
 
@@ -277,6 +276,9 @@ type Notice struct {
 	// Claims are messages whose holder may have lost his claim, or was asked to stop (T6).
 	// They name no token.
 	Claims []Ref
+	// Own: a transaction of somebody's own was committed that has something to place or to
+	// finish (E12). It is only received: whoever commits sends it.
+	Own bool
 }
 
 // ItemStatus is what became of an item of Renew or Settle.

@@ -428,8 +428,12 @@ func badAdminInputs(c *Client, id string) []badInput {
 		_, err := c.Admin.PurgeMessages(ctx, &queueboxv1.PurgeMessagesRequest{Queue: "q", Filter: &queueboxv1.MessageFilter{WorkerId: "w"}})
 		return err
 	})
-	later("GetTransactionSql", func(ctx context.Context) error {
-		_, err := c.Admin.GetTransactionSql(ctx, &queueboxv1.GetTransactionSqlRequest{Queue: "q"})
+	add(invalid("queue"), "GetTransactionSql without a queue", func(ctx context.Context) error {
+		_, err := c.Admin.GetTransactionSql(ctx, &queueboxv1.GetTransactionSqlRequest{})
+		return err
+	})
+	add(Want{Code: codes.NotFound, Reason: "QUEUE_NOT_FOUND"}, "GetTransactionSql of an unknown queue", func(ctx context.Context) error {
+		_, err := c.Admin.GetTransactionSql(ctx, &queueboxv1.GetTransactionSqlRequest{Queue: "unknown"})
 		return err
 	})
 	later("Work", func(ctx context.Context) error {

@@ -70,6 +70,9 @@ type Config struct {
 	// asked to stop, on any server (T6); Listening whether it will be. They must not wait.
 	Claims    func(refs []storage.Ref)
 	Listening func(up bool)
+	// Own, where set, is told that a transaction of somebody's own has something for this
+	// server (E12). It must not wait.
+	Own func()
 	// PollInterval is the longest pause between two looks while somebody waits.
 	PollInterval time.Duration
 	// MaxWait cuts the wait of a call.

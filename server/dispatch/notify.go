@@ -35,6 +35,9 @@ func (d *Dispatcher) listen(ctx context.Context) {
 			if d.cfg.Claims != nil && len(n.Claims) > 0 {
 				d.cfg.Claims(n.Claims)
 			}
+			if d.cfg.Own != nil && n.Own {
+				d.cfg.Own()
+			}
 		}, func(up bool) {
 			d.cfg.Metrics.ListenUp(up)
 			if d.cfg.Listening != nil {

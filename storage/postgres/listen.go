@@ -17,6 +17,8 @@ import (
 
 const (
 	channel = "queuebox"
+	// ownWord is what own_notify.sql says (E12).
+	ownWord = "own"
 	// maxNotify bounds the bytes of one payload, which may have 8000.
 	maxNotify = 7900
 	// quiet is how long a notification connection may say nothing before it is asked
@@ -75,6 +77,10 @@ func payloads(n storage.Notice) []string {
 func noticeOf(payload string) storage.Notice {
 	var n storage.Notice
 	for word := range strings.SplitSeq(payload, ",") {
+		if word == ownWord {
+			n.Own = true
+			continue
+		}
 		if claim, ok := strings.CutPrefix(word, "c"); ok {
 			queue, position, _ := strings.Cut(claim, ":")
 			id, err := strconv.ParseInt(queue, 10, 32)
@@ -159,7 +165,7 @@ func (s *Store) await(ctx context.Context, conn *pgx.Conn, heard func(storage.No
 	defer cancel()
 	n, err := conn.WaitForNotification(wait)
 	if err == nil {
-		if said := noticeOf(n.Payload); len(said.Queues) > 0 || len(said.Claims) > 0 {
+		if said := noticeOf(n.Payload); len(said.Queues) > 0 || len(said.Claims) > 0 || said.Own {
 			heard(said)
 		}
 		return nil

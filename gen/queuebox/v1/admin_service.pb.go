@@ -329,7 +329,8 @@ func (x *GetTransactionSqlResponse) GetStatements() []*TransactionSql {
 // TransactionSql is one statement.
 type TransactionSql struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it does: "enqueue", "complete", "retry", "dead_letter" or "outcome".
+	// What it does: "enqueue", "complete", "retry", "dead_letter", "outcome", or "notify", which is
+	// optional and stands last before COMMIT where the database can notify.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The text, with the placeholders of the dialect.
 	Sql string `protobuf:"bytes,2,opt,name=sql,proto3" json:"sql,omitempty"`

@@ -1,0 +1,143 @@
+package blackbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+)
+
+// ownStatements asks the server for the statements of a queue, by name.
+func ownStatements(t *testing.T, c *Client, queue string) map[string]*queueboxv1.TransactionSql {
+	t.Helper()
+	got, err := c.Admin.GetTransactionSql(within(t), &queueboxv1.GetTransactionSqlRequest{Queue: queue})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, got.GetContractVersion())
+	out := map[string]*queueboxv1.TransactionSql{}
+	for _, s := range got.GetStatements() {
+		out[s.GetName()] = s
+	}
+	return out
+}
+
+// ownDatabase opens the database as a worker does that shares it: with prepared statements.
+func ownDatabase(t *testing.T, db *Database) *sql.DB {
+	t.Helper()
+	if db.Engine == EngineSQLite {
+		return db.Open(t)
+	}
+	conn, err := sql.Open("pgx", db.URL)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// eachWithOwn runs a test on the engines that have the statements.
+func eachWithOwn(t *testing.T, test func(t *testing.T, db *Database)) {
+	t.Helper()
+	EachParallel(t, func(t *testing.T, db *Database) {
+		if db.Engine == EngineSQLite {
+			c := db.Start(t).Client(t)
+			enqueue(t, c, "q", "x")
+			_, err := c.Admin.GetTransactionSql(within(t), &queueboxv1.GetTransactionSqlRequest{Queue: "q"})
+			RequireStatus(t, err, Want{Code: codes.Unimplemented, Reason: "UNIMPLEMENTED"})
+			return
+		}
+		test(t, db)
+	})
+}
+
+// TestE12OverTwoServers has one server that hands out, another that finishes, and a worker that
+// settles in the database: what one commits every one sees, and the next message of the key
+// is there within a second or two, with or without a word to the servers.
+func TestE12OverTwoServers(t *testing.T) {
+	eachWithOwn(t, func(t *testing.T, db *Database) {
+		a, b := db.Start(t, shortLeases).Client(t), db.Start(t, shortLeases).Client(t)
+		conn := ownDatabase(t, db)
+		_, err := conn.ExecContext(t.Context(), "CREATE TABLE business (id TEXT PRIMARY KEY)")
+		require.NoError(t, err)
+		enqueue(t, a, "q", "first")
+		st := ownStatements(t, b, "q")
+		for round, notify := range []bool{true, false} {
+			tx, err := conn.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			for i := range 3 {
+				_, err = tx.ExecContext(t.Context(), st["enqueue"].GetSql(), fmt.Appendf(nil, "%d", i), nil, nil, nil, fmt.Sprintf("key %d", round), nil, nil, nil, nil, nil)
+				require.NoError(t, err)
+			}
+			if notify {
+				_, err = tx.ExecContext(t.Context(), st["notify"].GetSql())
+				require.NoError(t, err)
+			}
+			require.NoError(t, tx.Commit())
+			for range 4 - min(round, 1) {
+				m := claimSoon(t, a, "q", time.Minute)
+				tx, err := conn.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
+				require.NoError(t, err)
+				var outcome, reason string
+				var at, available any
+				require.NoError(t, tx.QueryRowContext(t.Context(), st["complete"].GetSql(), m.GetMessage().GetMessageId(), m.GetClaimToken(), []byte("result")).
+					Scan(&outcome, &reason, &at, &available))
+				require.Equal(t, "COMPLETED", outcome)
+				_, err = tx.ExecContext(t.Context(), "INSERT INTO business VALUES ($1)", m.GetMessage().GetMessageId())
+				require.NoError(t, err)
+				require.NoError(t, tx.Commit())
+				for _, c := range []*Client{a, b} {
+					got := message(t, c, "q", m.GetMessage().GetMessageId())
+					require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_COMPLETED, got.GetState())
+					require.Equal(t, "result", string(got.GetResult()))
+				}
+				again, err := complete(t, b, "q", m)
+				require.NoError(t, err)
+				require.True(t, again.GetAlreadySettled(), "S5")
+				_, err = a.Retry(within(t), &queueboxv1.RetryRequest{Queue: "q", MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken()})
+				RequireStatus(t, err, settledAs("COMPLETED"))
+			}
+		}
+		require.Equal(t, []string{"7"}, Rows(t, conn, "SELECT count(*) FROM business"))
+	})
+}
+
+// TestD4AKilledServerLeavesMarksForTheNextOne kills the only server between the commit of a
+// transaction and its end.
+func TestD4AKilledServerLeavesMarksForTheNextOne(t *testing.T) {
+	eachWithOwn(t, func(t *testing.T, db *Database) {
+		first := db.Start(t, shortLeases)
+		c := first.Client(t)
+		ids := enqueueMany(t, c, "q", 20)
+		st := ownStatements(t, c, "q")
+		claimed := claim(t, c, "q", 20, time.Minute)
+		require.Len(t, claimed, 20)
+		conn := ownDatabase(t, db)
+		tx, err := conn.BeginTx(context.WithoutCancel(t.Context()), nil)
+		require.NoError(t, err)
+		for _, m := range claimed {
+			rows, err := tx.QueryContext(t.Context(), st["complete"].GetSql(), m.GetMessage().GetMessageId(), m.GetClaimToken(), nil)
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			require.NoError(t, rows.Close())
+		}
+		_, err = tx.ExecContext(t.Context(), st["enqueue"].GetSql(), []byte("more"), nil, nil, nil, nil, nil, nil, nil, nil, nil)
+		require.NoError(t, err)
+		first.Kill()
+		require.NoError(t, tx.Commit(), "nobody is there to finish it")
+		c = db.Start(t, shortLeases).Client(t)
+		for _, id := range ids {
+			require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_COMPLETED, message(t, c, "q", id).GetState())
+		}
+		m := claimSoon(t, c, "q", time.Minute)
+		require.Equal(t, "more", string(m.GetMessage().GetPayload()))
+		stats, err := c.Admin.GetQueueStats(within(t), &queueboxv1.GetQueueStatsRequest{Queue: "q"})
+		require.NoError(t, err)
+		require.EqualValues(t, 20, stats.GetCompletedCount())
+		eventually(t, "the marks are finished", func() bool {
+			return Rows(t, conn, "SELECT count(*) FROM queuebox.marked")[0] == "0"
+		})
+	})
+}
