@@ -11,6 +11,7 @@ import (
 func (a *api) BatchSettle(ctx context.Context, req *queueboxv1.BatchSettleRequest) (*queueboxv1.BatchSettleResponse, error) {
 	c := &check{}
 	c.batch("items", len(req.GetItems()))
+	c.allFollowUps("items", req.GetItems())
 	if err := c.err(); err != nil {
 		return nil, err
 	}

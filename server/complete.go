@@ -14,8 +14,9 @@ func (a *api) Complete(ctx context.Context, req *queueboxv1.CompleteRequest) (*q
 		return nil, err
 	}
 	return &queueboxv1.CompleteResponse{
-		AlreadySettled: s.Status == storage.ItemAlreadySettled,
-		CompleteTime:   stamp(s.SettleTime),
-		ServerTime:     stamp(now),
+		AlreadySettled:     s.Status == storage.ItemAlreadySettled,
+		CompleteTime:       stamp(s.SettleTime),
+		FollowUpMessageIds: messageIDs(s.FollowUps),
+		ServerTime:         stamp(now),
 	}, nil
 }

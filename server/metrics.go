@@ -161,7 +161,7 @@ func (m *metrics) queue(name string) string {
 		for _, s := range []string{"pending", "dead", "cancelled", "not_claimed"} {
 			m.revokeTotal.WithLabelValues(label, s)
 		}
-		for _, s := range []storage.ItemStatus{storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown} {
+		for _, s := range []storage.ItemStatus{storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused} {
 			m.refusedTotal.WithLabelValues(label, statusLabel(s))
 		}
 	}
@@ -188,7 +188,7 @@ func (m *metrics) settled(queue string, status storage.ItemStatus, outcome stora
 	switch status {
 	case storage.ItemApplied:
 		m.settledTotal.WithLabelValues(label, outcomeLabel(outcome)).Inc()
-	case storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown:
+	case storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused:
 		m.refusedTotal.WithLabelValues(label, statusLabel(status)).Inc()
 	case storage.ItemAlreadySettled:
 	}
@@ -262,6 +262,8 @@ func statusLabel(s storage.ItemStatus) string {
 		return "message_not_found"
 	case storage.ItemUnknown:
 		return "row_locked"
+	case storage.ItemKeyReused:
+		return "idempotency_key_reused"
 	case storage.ItemApplied, storage.ItemAlreadySettled:
 	}
 	return "none"

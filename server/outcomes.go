@@ -28,6 +28,8 @@ func itemFailure(status storage.ItemStatus, cause storage.LostCause, outcome sto
 			reason: queueboxv1.ErrorReason_ERROR_REASON_STORAGE_UNAVAILABLE,
 			text:   "another transaction holds the row of this message; nothing changed by this call; repeat it",
 		}
+	case storage.ItemKeyReused:
+		// Only a completion has follow-ups, and it names the one.
 	}
 	return fmt.Errorf("item status %d", status)
 }

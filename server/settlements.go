@@ -17,20 +17,29 @@ type settleRequest interface {
 	GetClaimToken() string
 }
 
-// settlement checks one settling call. It returns the name of the queue with what the
-// storage takes.
-func (a *api) settlement(c *check, req settleRequest) storage.Settlement {
+// settling is one settlement on its way: the name of its queue beside what the storage takes,
+// the queues of its follow-ups, and where its fields stand in the request.
+type settling struct {
+	storage.Settlement
+
+	queue       string
+	followUpsOf []string
+	field       string
+	err         error
+}
+
+// settling checks one settling call.
+func (a *api) settling(c *check, req settleRequest) settling {
 	c.queue("queue", req.GetQueue())
-	s := storage.Settlement{
-		Ref:   c.message("message_id", req.GetMessageId()),
-		Token: c.token("claim_token", req.GetClaimToken()),
-	}
+	s := settling{queue: req.GetQueue(), field: c.prefix}
+	s.Ref = c.message("message_id", req.GetMessageId())
+	s.Token = c.token("claim_token", req.GetClaimToken())
 	switch r := req.(type) {
 	case *queueboxv1.CompleteRequest:
 		s.Action = storage.ActionComplete
 		c.payload("result", len(r.GetResult()), a.cfg.MaxPayloadBytes)
-		c.notBuilt("follow_ups", len(r.GetFollowUps()) > 0)
 		s.Result = r.GetResult()
+		s.FollowUps, s.followUpsOf = a.followUps(c, r.GetFollowUps())
 	case *queueboxv1.RetryRequest:
 		s.Action = storage.ActionRetry
 		s.HasDelay = r.DelayMs != nil
@@ -46,64 +55,73 @@ func (a *api) settlement(c *check, req settleRequest) storage.Settlement {
 		s.HasDelay = true
 		s.Delay = c.delay("delay_ms", r.GetDelayMs())
 	}
+	s.err = c.err()
 	return s
 }
 
 // settle settles one message for a unary call.
 func (a *api) settle(ctx context.Context, req settleRequest) (storage.Settled, time.Time, error) {
-	c := &check{}
-	s := a.settlement(c, req)
-	if err := c.err(); err != nil {
-		return storage.Settled{}, time.Time{}, err
+	items := []settling{a.settling(&check{}, req)}
+	if items[0].err != nil {
+		return storage.Settled{}, time.Time{}, items[0].err
 	}
-	settled, errs, now, err := a.settleAll(ctx, []string{req.GetQueue()}, []storage.Settlement{s}, make([]error, 1))
+	settled, now, err := a.settleAll(ctx, items)
 	if err != nil {
 		return storage.Settled{}, time.Time{}, err
 	}
-	return settled[0], now, errs[0]
+	return settled[0], now, items[0].err
 }
 
-// settleAll settles the items that have no error yet, each for itself. names[i] is the
-// queue of items[i].
-func (a *api) settleAll(ctx context.Context, names []string, items []storage.Settlement, errs []error) ([]storage.Settled, []error, time.Time, error) {
+// settleAll settles the items that have no error yet, each for itself, and notes the errors
+// of those that fail.
+func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settled, time.Time, error) {
 	out := make([]storage.Settled, len(items))
 	send := make([]storage.Settlement, 0, len(items))
 	index := make([]int, 0, len(items))
-	for i, s := range items {
-		if errs[i] != nil {
+	for i := range items {
+		s := &items[i]
+		if s.err != nil {
 			continue
 		}
-		q, err := a.catalog.id(ctx, names[i])
+		q, err := a.catalog.id(ctx, s.queue)
 		switch {
-		case errors.Is(err, storage.ErrQueueNotFound):
-			errs[i] = messageNotFound()
-		case err != nil:
-			return nil, nil, time.Time{}, err
-		case q.ID != s.Ref.QueueID:
-			errs[i] = messageNotFound()
-		default:
-			send = append(send, s)
+		case errors.Is(err, storage.ErrQueueNotFound), err == nil && q.ID != s.Ref.QueueID:
+			s.err = messageNotFound()
+			continue
+		case err == nil:
+			err = a.placeFollowUps(ctx, s)
+		}
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+		if s.err == nil {
+			send = append(send, s.Settlement)
 			index = append(index, i)
 		}
 	}
 	if len(send) == 0 {
-		return out, errs, time.Time{}, nil
+		return out, time.Time{}, nil
 	}
 	call, cancel := a.statement(ctx)
 	defer cancel()
 	res, err := a.store.Settle(call, storage.SettleParams{Items: send})
 	if err != nil {
-		return nil, nil, time.Time{}, err
+		return nil, time.Time{}, err
 	}
 	a.clock.seen(res.Now, a.now())
 	a.ready(res.Ready)
 	for k, settled := range res.Items {
-		i := index[k]
-		out[i] = settled
-		errs[i] = itemFailure(settled.Status, settled.Cause, settled.Outcome)
-		a.settledItem(names[i], send[k], settled, res.Now)
+		s := &items[index[k]]
+		out[index[k]] = settled
+		if settled.Status == storage.ItemKeyReused {
+			s.err = followUpReused(s.field, settled.KeyReused)
+		} else {
+			s.err = itemFailure(settled.Status, settled.Cause, settled.Outcome)
+		}
+		a.settledItem(s.queue, send[k], settled, res.Now)
+		a.countFollowUps(s, settled)
 	}
-	return out, errs, res.Now, nil
+	return out, res.Now, nil
 }
 
 // ready wakes those who wait for queues in which another message became claimable: the next
@@ -149,9 +167,7 @@ func itemOf(item *queueboxv1.SettleItem) (settleRequest, string) {
 
 // settleItems settles the items of a batch or a frame and answers each in place.
 func (a *api) settleItems(ctx context.Context, field string, items []*queueboxv1.SettleItem) ([]*queueboxv1.SettleResult, time.Time, error) {
-	names := make([]string, len(items))
-	settlements := make([]storage.Settlement, len(items))
-	errs := make([]error, len(items))
+	all := make([]settling, len(items))
 	results := make([]*queueboxv1.SettleResult, len(items))
 	for i, item := range items {
 		c := &check{prefix: fmt.Sprintf("%s[%d].", field, i)}
@@ -159,21 +175,19 @@ func (a *api) settleItems(ctx context.Context, field string, items []*queueboxv1
 		if req == nil {
 			c.wrong("action", "is missing; set one of complete, retry, dead_letter, release")
 			results[i] = &queueboxv1.SettleResult{}
-			errs[i] = c.err()
+			all[i].err = c.err()
 			continue
 		}
 		results[i] = &queueboxv1.SettleResult{MessageId: req.GetMessageId(), ClaimToken: req.GetClaimToken()}
-		names[i] = req.GetQueue()
-		c.within(action+".", func() { settlements[i] = a.settlement(c, req) })
-		errs[i] = c.err()
+		c.within(action+".", func() { all[i] = a.settling(c, req) })
 	}
-	settled, errs, now, err := a.settleAll(ctx, names, settlements, errs)
+	settled, now, err := a.settleAll(ctx, all)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
 	for i, r := range results {
-		if errs[i] != nil {
-			r.Error = a.errors.item(ctx, errs[i])
+		if all[i].err != nil {
+			r.Error = a.errors.item(ctx, all[i].err)
 			continue
 		}
 		s := settled[i]
@@ -184,6 +198,7 @@ func (a *api) settleItems(ctx context.Context, field string, items []*queueboxv1
 			r.AvailableTime = stamp(s.AvailableTime)
 		case storage.OutcomeCompleted:
 			r.CompleteTime = stamp(s.SettleTime)
+			r.FollowUpMessageIds = messageIDs(s.FollowUps)
 		}
 	}
 	return results, now, nil

@@ -300,6 +300,9 @@ const (
 	// ItemUnknown: the row was locked for longer than the wait; nothing changed by this
 	// call, and the caller may ask again.
 	ItemUnknown
+	// ItemKeyReused: the idempotency key of a follow-up names a message of other content, and
+	// nothing changed: the claim is held as before. S10, E3.
+	ItemKeyReused
 )
 
 // LostCause says why a claim is lost. S8.
@@ -365,7 +368,8 @@ type Settlement struct {
 	// Result of a Complete.
 	Result []byte
 	// FollowUps of a Complete are enqueued in its transaction, or not at all (S10). They are
-	// checked as those of Enqueue are. One that a key refuses (E1, E3) is answered in place.
+	// checked as those of Enqueue are. One whose idempotency key is there already is answered
+	// in place (E1); one that reuses a key for other content refuses the settlement (E3).
 	FollowUps []NewMessage
 }
 
@@ -386,15 +390,21 @@ type Settled struct {
 	SettleTime time.Time
 	// AvailableTime is the next ready time of a message that was retried or released.
 	AvailableTime time.Time
-	// FollowUps of a completion, in their order; those of then for ItemAlreadySettled.
-	FollowUps []Ref
+	// FollowUps of a completion, in their order; those of then for ItemAlreadySettled. One
+	// whose idempotency key was there already (E1) is the message that holds the key, and
+	// Duplicates says so for ItemApplied.
+	FollowUps  []Ref
+	Duplicates []bool
+	// KeyReused is the index of the follow-up that ItemKeyReused is about.
+	KeyReused int
 }
 
 // SettleResult answers in the order of the items.
 type SettleResult struct {
 	Items []Settled
 	// Ready names the queues in which another message became claimable: the next one of an
-	// ordering key, or a follow-up. It may name one too many.
+	// ordering key, or a follow-up, a delayed one too, of whose time somebody has to know. It
+	// may name one too many.
 	Ready []int32
 	Now   time.Time
 }
