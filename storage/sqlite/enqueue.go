@@ -27,7 +27,7 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 	}
 	var res storage.EnqueueResult
 	err := s.write(ctx, "enqueue", func(quiet context.Context, c *session) (verdict, error) {
-		b := enqueueBatch{c: c, maxAttempts: make(map[int32]int32), keys: make(map[orderingKey]int64)}
+		b := newEnqueueBatch(c)
 		var err error
 		res, err = b.run(ctx, quiet, p.Messages, attributes)
 		if err != nil || b.reused || b.inserted == 0 {
@@ -47,7 +47,7 @@ type orderingKey struct {
 	key     string
 }
 
-// enqueueBatch is one transaction of Enqueue.
+// enqueueBatch is what one transaction enqueues.
 type enqueueBatch struct {
 	c *session
 	// maxAttempts of the queues that were met, read in this transaction.
@@ -56,6 +56,10 @@ type enqueueBatch struct {
 	keys     map[orderingKey]int64
 	reused   bool
 	inserted int
+}
+
+func newEnqueueBatch(c *session) *enqueueBatch {
+	return &enqueueBatch{c: c, maxAttempts: make(map[int32]int32), keys: make(map[orderingKey]int64)}
 }
 
 func (b *enqueueBatch) run(ctx, quiet context.Context, messages []storage.NewMessage, attributes []any) (storage.EnqueueResult, error) {

@@ -19,6 +19,7 @@ type explanation struct {
 	deadReason storage.DeadReason
 	settleTime sql.NullInt64
 	readyTime  sql.NullInt64
+	followUps  []storage.Ref
 }
 
 func lost(cause storage.LostCause) explanation {
@@ -91,8 +92,10 @@ func (c *session) explainLive(ctx context.Context, ref storage.Ref, token storag
 func (c *session) explainFinished(ctx context.Context, ref storage.Ref, token storage.Token) (explanation, error) {
 	var state storage.State
 	var held []byte
+	var followUps sql.NullString
 	e := explanation{status: storage.ItemSettled}
-	err := c.one(ctx, qExplainFinished, args(ref.QueueID, ref.Position), &state, &held, &e.settleTime, &e.action, &e.deadReason)
+	err := c.one(ctx, qExplainFinished, args(ref.QueueID, ref.Position),
+		&state, &held, &e.settleTime, &e.action, &e.deadReason, &followUps)
 	if err != nil {
 		return e, err
 	}
@@ -102,7 +105,8 @@ func (c *session) explainFinished(ctx context.Context, ref storage.Ref, token st
 		return lost(storage.LostRevoked), nil
 	case mine && e.action != 0:
 		e.outcome = finishedOutcome(state)
-		return e, nil
+		e.followUps, err = fromFollowUps(followUps)
+		return e, err
 	case state == storage.StateCancelled:
 		return lost(storage.LostCancelled), nil
 	case mine:

@@ -86,6 +86,8 @@ const (
 	qExplainHistory  query = "explain_history"
 	qExplainOthers   query = "explain_others"
 
+	qCompleteFollowUps query = "complete_follow_ups"
+
 	qSweepPage     query = "sweep_page"
 	qSweepFind     query = "sweep_find"
 	qSweepFindRefs query = "sweep_find_refs"

@@ -12,7 +12,7 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
-// Settle implements storage.Store. Completions without a result go in two statements for
+// Settle implements storage.Store. Completions without result and follow-ups go in two statements for
 // all of them; everything else, and a message that stands in several items, goes one by
 // one, in the order of the items. All of it is one transaction, which holds the write lock
 // before the first lease is judged (S13).
@@ -33,7 +33,14 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 				if err := ctx.Err(); err != nil {
 					return rollback, err
 				}
-				if res.Items[i], err = c.settle(quiet, res.Now, keys, it); err != nil {
+				if len(it.FollowUps) > 0 {
+					var queues []int32
+					res.Items[i], queues, err = c.completeWith(ctx, quiet, res.Now, keys, it)
+					res.Ready = mergeReady(res.Ready, queues)
+				} else {
+					res.Items[i], err = c.settle(quiet, res.Now, keys, it)
+				}
+				if err != nil {
 					return rollback, err
 				}
 			}
@@ -41,7 +48,8 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 				v = commit
 			}
 		}
-		res.Ready, err = c.promote(quiet, keys.sorted())
+		heads, err := c.promote(quiet, keys.sorted())
+		res.Ready = mergeReady(res.Ready, heads)
 		return v, err
 	})
 	if err != nil {
@@ -79,7 +87,7 @@ func (c *session) completeAll(ctx context.Context, now time.Time, keys keySet, i
 	}
 	queues := make(map[int32]*together, 1)
 	for i, it := range items {
-		if it.Action != storage.ActionComplete || len(it.Result) > 0 || place[it.Ref.Position] != i {
+		if it.Action != storage.ActionComplete || len(it.Result) > 0 || len(it.FollowUps) > 0 || place[it.Ref.Position] != i {
 			continue
 		}
 		q := queues[it.Ref.QueueID]
@@ -208,6 +216,7 @@ func (e explanation) settled(action storage.Action) storage.Settled {
 			DeadReason:    e.deadReason,
 			SettleTime:    fromNullMillis(e.settleTime),
 			AvailableTime: fromNullMillis(e.readyTime),
+			FollowUps:     e.followUps,
 		}
 	}
 }

@@ -111,7 +111,7 @@ CREATE TABLE completed (
     content_type    TEXT    NOT NULL,
     idempotency_key TEXT    NOT NULL,
     ordering_key    TEXT    NOT NULL,
-    -- The positions of the messages that the completion enqueued, as JSON (S10).
+    -- Queue and position of the messages that the completion enqueued, as JSON (S10).
     follow_ups      TEXT,
     attributes      TEXT,
     payload_bytes   INTEGER NOT NULL,
