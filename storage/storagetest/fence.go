@@ -17,7 +17,7 @@ type write struct {
 	do            func(t *testing.T, e *env, ref storage.Ref, token storage.Token) (storage.ItemStatus, storage.LostCause)
 }
 
-// writes are the five: the renewal and the four settlements.
+// writes are the renewal and the four settlements, the completion once more with follow-ups.
 func writes() []write {
 	ws := []write{{
 		name: "renew", fence: "R3", expiry: "R2",
@@ -37,7 +37,15 @@ func writes() []write {
 			},
 		})
 	}
-	return ws
+	return append(ws, write{
+		name: "complete_with_follow_ups", fence: "S10_S1", expiry: "S10_S2",
+		do: func(t *testing.T, e *env, ref storage.Ref, token storage.Token) (storage.ItemStatus, storage.LostCause) {
+			t.Helper()
+			got := e.settle(t, completion(ref, token, e.message(), e.message(ordered("a"), keyed("k", "k"))))[0]
+			require.Empty(t, got.FollowUps, "S10")
+			return got.Status, got.Cause
+		},
+	})
 }
 
 // situation is a claim that is not held: who asks, and what he is told.

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -114,7 +115,26 @@ func heldWrites() []heldWrite {
 			},
 		})
 	}
-	return ws
+	return append(ws, heldWrite{
+		name: "complete_with_follow_ups", rules: "S13_S10",
+		do: func(ctx context.Context, s storage.Store, cs []storage.Claimed) ([]heldAnswer, error) {
+			var p storage.SettleParams
+			for _, c := range cs {
+				// Hidden, so that it stands in nobody's way.
+				m := storage.NewMessage{QueueID: c.Message.Ref.QueueID, Payload: []byte("follow-up"), WireBytes: 100, Delay: 100 * time.Hour}
+				p.Items = append(p.Items, completion(c.Message.Ref, c.Token, m))
+			}
+			res, err := s.Settle(ctx, p)
+			var got []heldAnswer
+			for _, item := range res.Items {
+				if (item.Status == storage.ItemApplied) != (len(item.FollowUps) == 1) {
+					return nil, fmt.Errorf("status %d with %d follow-ups", item.Status, len(item.FollowUps))
+				}
+				got = append(got, heldAnswer{item.Status, item.Cause})
+			}
+			return got, err
+		},
+	})
 }
 
 // holding is one of the cases: a write of a held row, alone or joined with three

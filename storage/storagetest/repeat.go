@@ -48,7 +48,7 @@ func repeatRules() []rule {
 
 // facts are what a repeat must answer again.
 func facts(s storage.Settled) storage.Settled {
-	s.Status = 0
+	s.Status, s.Duplicates = 0, nil
 	s.SettleTime, s.AvailableTime = s.SettleTime.UTC(), s.AvailableTime.UTC()
 	return s
 }

@@ -78,6 +78,10 @@ func sections() []section {
 			{"ordering_settle", orderingSettleRules()},
 			{"sweep_keys", sweepKeysRules()},
 		}},
+		{"follow_ups", []group{
+			{"follow_ups", withOrdering(followUpRules())},
+			{"follow_ups_race", withOrdering(followUpRaceRules())},
+		}},
 		{"retain", []group{{"retain", retainRules()}}},
 		{"own", []group{{"own_transaction", ownRules()}}},
 		{"operate", []group{
