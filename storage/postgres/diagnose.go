@@ -16,6 +16,7 @@ type record struct {
 	deadReason    storage.DeadReason
 	settleTime    time.Time
 	availableTime time.Time
+	followUps     []storage.Ref
 }
 
 // facts are what the database knows of one claim, at one instant.
@@ -34,6 +35,7 @@ type facts struct {
 	done struct { // the completed message
 		mine       *bool
 		finishTime *time.Time
+		followUps  []int64
 	}
 	gone struct { // the dead or cancelled message
 		mine                      *bool
@@ -64,7 +66,7 @@ func (s *Store) diagnose(ctx context.Context, what string, claims []storage.Held
 				&now, &ord,
 				&f.live.state, &f.live.mine, &f.live.attempt, &f.live.outcome, &f.live.action, &f.live.deadReason, &f.live.settleTime, &f.live.available,
 				&f.own.action, &f.own.outcome, &f.own.deadReason, &f.own.settleTime, &f.own.available, &f.own.others,
-				&f.done.mine, &f.done.finishTime,
+				&f.done.mine, &f.done.finishTime, &f.done.followUps,
 				&f.gone.mine, &f.gone.state, &f.gone.action, &f.gone.deadReason, &f.gone.finishTime,
 			)
 			if err == nil {
@@ -110,6 +112,7 @@ func (f *facts) recorded() *record {
 	case is(f.done.mine):
 		return &record{
 			action: storage.ActionComplete, outcome: storage.OutcomeCompleted, settleTime: utc(f.done.finishTime),
+			followUps: fromFollowUps(f.done.followUps),
 		}
 	case is(f.gone.mine) && *f.gone.action != 0:
 		rec := &record{

@@ -46,77 +46,26 @@ func (s *Store) enqueueKeyed(ctx context.Context, messages []storage.NewMessage)
 
 func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMessage) (out storage.EnqueueResult, again bool, err error) {
 	var (
-		ids       = make([]int32, len(messages))
-		keys      = make([]string, len(messages))
-		hashes    = make([][]byte, len(messages))
-		positions = make([]int64, len(messages))
-		ordered   = make([]bool, len(messages))
-		held      map[queueKey]heldKey
-		now       time.Time
-		rows      []inserted
-		fresh     []int // messages to insert
+		now  time.Time
+		rows []inserted
+		plan keyedPlan
 	)
-	for i := range messages {
-		ids[i], keys[i], hashes[i] = messages[i].QueueID, messages[i].IdempotencyKey, messages[i].ContentHash[:]
-		ordered[i] = messages[i].OrderingKey != ""
-	}
 	// Ordering keys come before everything (D12), so positions are drawn under their locks.
 	ordering := orderingKeys(messages)
 	var first []step
 	if len(ordering) > 0 {
 		first = s.lockNames(ordering)
 	}
-	first = append(first, []step{
-		{sql: s.sql.enqueueKeys, args: []any{ids, keys, hashes, ordered}, scan: each(nil, func(r pgx.Rows) error {
-			var ord, position, taken int64
-			if err := r.Scan(&ord, &position, &taken); err != nil {
-				return err
-			}
-			positions[ord-1] = position
-			return nil
-		})},
-		{sql: s.sql.enqueueKeysLock, args: []any{ids, keys}},
-		{sql: s.sql.enqueueKeysRead, args: []any{ids, keys}, scan: each(
-			func() { held = make(map[queueKey]heldKey) },
-			func(r pgx.Rows) error {
-				var k queueKey
-				var h heldKey
-				if err := r.Scan(&k.queueID, &k.key, &h.position, &h.hash, &h.state); err != nil {
-					return err
-				}
-				held[k] = h
-				return nil
-			},
-		)},
-		{sql: s.sql.now, scan: one(func(r pgx.Rows) error { return r.Scan(&now) })},
-	}...)
-	var plan keyedPlan
+	taken := s.takeKeys(messages)
+	first = append(first, taken.steps...)
+	first = append(first, step{sql: s.sql.now, scan: one(func(r pgx.Rows) error { return r.Scan(&now) })})
 	err = s.transact(ctx, "enqueue", first, func() ([]step, bool) {
-		plan = planKeyed(messages, positions, held)
-		again, fresh = plan.again, plan.fresh
-		if plan.again || plan.reused || len(fresh) == 0 {
+		plan = planKeyed(messages, taken.positions, taken.held)
+		again = plan.again
+		if plan.again || plan.reused || len(plan.fresh) == 0 {
 			return nil, false
 		}
-		steps := make([]step, 0, 2)
-		if len(plan.take.ids) > 0 {
-			steps = append(steps, step{sql: s.sql.enqueueKeysTake, args: []any{
-				plan.take.ids, plan.take.keys, plan.take.positions, plan.take.hashes,
-			}})
-		}
-		insert := make([]storage.NewMessage, 0, len(fresh))
-		at := make([]int64, 0, len(fresh))
-		named := make([]string, 0, len(fresh))
-		for _, i := range fresh {
-			insert = append(insert, messages[i])
-			at = append(at, positions[i])
-			named = append(named, keys[i])
-		}
-		c, _ := columnsOf(insert) // the caller has been through it
-		put := step{sql: s.sql.enqueueKeyed, args: append(c.args(), at, named), scan: scanInserted(&rows)}
-		if len(ordering) > 0 {
-			put.sql, put.args = s.sql.enqueueOrdered, append(c.args(), orderingNames(insert), at, named)
-		}
-		return append(steps, put), true
+		return s.insertKeyed(messages, &plan, taken, len(ordering) > 0, &rows), true
 	})
 	if err != nil {
 		return storage.EnqueueResult{}, false, noQueue("enqueue", err)
@@ -133,14 +82,97 @@ func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMess
 		ready[row.position] = row.ready.UTC()
 		out.Now = row.created.UTC()
 	}
-	for _, i := range fresh {
-		at, ok := ready[positions[i]]
+	for _, i := range plan.fresh {
+		at, ok := ready[taken.positions[i]]
 		if !ok {
-			return out, false, fmt.Errorf("postgres: enqueue: no row for position %d", positions[i])
+			return out, false, fmt.Errorf("postgres: enqueue: no row for position %d", taken.positions[i])
 		}
 		out.Items[i].ReadyTime = at
 	}
 	return out, false, nil
+}
+
+// takenKeys are the positions drawn for messages, and the idempotency keys that a transaction
+// has locked for them.
+type takenKeys struct {
+	steps     []step
+	keys      []string
+	positions []int64
+	held      map[queueKey]heldKey
+}
+
+// takeKeys gives the steps that draw positions, in the order of the messages, and take and
+// lock their idempotency keys. What they find is there when they have run.
+func (s *Store) takeKeys(messages []storage.NewMessage) *takenKeys {
+	var (
+		n       = len(messages)
+		t       = &takenKeys{keys: make([]string, n), positions: make([]int64, n)}
+		ids     = make([]int32, n)
+		hashes  = make([][]byte, n)
+		ordered = make([]bool, n)
+		some    bool
+	)
+	for i := range messages {
+		ids[i], t.keys[i], hashes[i] = messages[i].QueueID, messages[i].IdempotencyKey, messages[i].ContentHash[:]
+		ordered[i] = messages[i].OrderingKey != ""
+		some = some || t.keys[i] != ""
+	}
+	t.steps = []step{{sql: s.sql.enqueueKeys, args: []any{ids, t.keys, hashes, ordered}, scan: each(nil, func(r pgx.Rows) error {
+		var ord, position, taken int64
+		if err := r.Scan(&ord, &position, &taken); err != nil {
+			return err
+		}
+		t.positions[ord-1] = position
+		return nil
+	})}}
+	if !some {
+		return t
+	}
+	t.steps = append(
+		t.steps,
+		step{sql: s.sql.enqueueKeysLock, args: []any{ids, t.keys}},
+		step{sql: s.sql.enqueueKeysRead, args: []any{ids, t.keys}, scan: each(
+			func() { t.held = make(map[queueKey]heldKey) },
+			func(r pgx.Rows) error {
+				var k queueKey
+				var h heldKey
+				if err := r.Scan(&k.queueID, &k.key, &h.position, &h.hash, &h.state); err != nil {
+					return err
+				}
+				t.held[k] = h
+				return nil
+			},
+		)},
+	)
+	return t
+}
+
+// insertKeyed gives the steps that insert the messages that the plan says are new, and take
+// over the keys that are free again.
+func (s *Store) insertKeyed(messages []storage.NewMessage, plan *keyedPlan, taken *takenKeys, ordered bool, rows *[]inserted) []step {
+	if len(plan.fresh) == 0 {
+		return nil
+	}
+	steps := make([]step, 0, 2)
+	if len(plan.take.ids) > 0 {
+		steps = append(steps, step{sql: s.sql.enqueueKeysTake, args: []any{
+			plan.take.ids, plan.take.keys, plan.take.positions, plan.take.hashes,
+		}})
+	}
+	insert := make([]storage.NewMessage, 0, len(plan.fresh))
+	at := make([]int64, 0, len(plan.fresh))
+	named := make([]string, 0, len(plan.fresh))
+	for _, i := range plan.fresh {
+		insert = append(insert, messages[i])
+		at = append(at, taken.positions[i])
+		named = append(named, taken.keys[i])
+	}
+	c, _ := columnsOf(insert) // the caller has been through it
+	put := step{sql: s.sql.enqueueKeyed, args: append(c.args(), at, named), scan: scanInserted(rows)}
+	if ordered {
+		put.sql, put.args = s.sql.enqueueOrdered, append(c.args(), orderingNames(insert), at, named)
+	}
+	return append(steps, put)
 }
 
 // keyedPlan is what the keys decide.

@@ -49,6 +49,8 @@ const (
 	// slowLanes bounds how many connections wait for rows that somebody else holds: the
 	// pool belongs to those who need not wait.
 	slowLanes = 2
+	// followLanes bounds how many completions with follow-ups run at a time.
+	followLanes = 4
 )
 
 // Store is a queue in PostgreSQL.
@@ -60,6 +62,7 @@ type Store struct {
 	log    *slog.Logger
 	caps   storage.Capabilities
 	slow   chan struct{}
+	follow chan struct{}
 	denied sync.Once // the warning that this role may not make partitions
 	// limited are the queues that had a limit when they were last claimed from: which way to
 	// try first. The statements decide, never this.
@@ -88,7 +91,11 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pooled: t.pooled, log: loggerOf(c), slow: make(chan struct{}, slowLanes), incomingBound: newOwnBound(), markedBound: newOwnBound()}
+	s := &Store{
+		pooled: t.pooled, log: loggerOf(c),
+		slow: make(chan struct{}, slowLanes), follow: make(chan struct{}, followLanes),
+		incomingBound: newOwnBound(), markedBound: newOwnBound(),
+	}
 	if s.sql, err = loadStatements(c.TestClock); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,9 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 	out := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
 	var plain, ordered []int
 	for i := range p.Items {
+		if len(p.Items[i].FollowUps) > 0 {
+			return s.settleWithFollowUps(ctx, p)
+		}
 		if keyed(p.Items[i].Ref) {
 			ordered = append(ordered, i)
 		} else {
@@ -135,6 +138,30 @@ func (s *Store) settleLane(ctx context.Context, items []storage.Settlement, all 
 // settleOnce runs a settle statement for some items and returns those that it did not
 // answer: it applied the others, or had the lock of the row and saw that the lease is over.
 func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Settlement, some []int, ordered bool, out *storage.SettleResult) (left []int, err error) {
+	answered := make([]bool, len(some))
+	steps := []step{s.settleStep(sql, items, some, answered, out)}
+	if ordered {
+		refs := make([]storage.Ref, 0, len(some))
+		for _, i := range some {
+			refs = append(refs, items[i].Ref)
+		}
+		steps = s.withKeys(refs, &out.Ready, steps...)
+	}
+	if err = s.write(ctx, "settle", steps...); err != nil {
+		return nil, err
+	}
+	out.Now = out.Now.UTC()
+	for k, i := range some {
+		if !answered[k] {
+			left = append(left, i)
+		}
+	}
+	return left, nil
+}
+
+// settleStep is the statement of settleOnce. It notes in answered which of the items it
+// returned.
+func (s *Store) settleStep(sql string, items []storage.Settlement, some []int, answered []bool, out *storage.SettleResult) step {
 	n := len(some)
 	var (
 		ids       = make([]int32, n)
@@ -155,8 +182,7 @@ func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Sett
 		}
 		errs[k], reasons[k], results[k] = nullText(it.Error), nullText(it.ReasonCode), it.Result
 	}
-	answered := make([]bool, n)
-	steps := []step{{
+	return step{
 		sql: sql, args: []any{ids, positions, tokens, actions, delays, errs, reasons, results},
 		scan: each(func() {
 			clear(answered)
@@ -189,24 +215,7 @@ func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Sett
 			}
 			return nil
 		}),
-	}}
-	if ordered {
-		refs := make([]storage.Ref, 0, n)
-		for _, i := range some {
-			refs = append(refs, items[i].Ref)
-		}
-		steps = s.withKeys(refs, &out.Ready, steps...)
 	}
-	if err = s.write(ctx, "settle", steps...); err != nil {
-		return nil, err
-	}
-	out.Now = out.Now.UTC()
-	for k, i := range some {
-		if !answered[k] {
-			left = append(left, i)
-		}
-	}
-	return left, nil
 }
 
 // settleDiagnose answers items that were not applied, and returns those of which the
@@ -234,6 +243,7 @@ func (s *Store) settleDiagnose(ctx context.Context, items []storage.Settlement, 
 			if rec.action == items[i].Action {
 				item.Status = storage.ItemAlreadySettled
 				item.DeadReason, item.SettleTime, item.AvailableTime = rec.deadReason, rec.settleTime, rec.availableTime
+				item.FollowUps = rec.followUps
 			}
 		}
 		out.Items[i] = item
@@ -260,6 +270,18 @@ func unknown(items []int, mark func(int)) {
 func (s *Store) slowLane(ctx context.Context, items []int, f func(context.Context, int) error) error {
 	ctx, cancel := context.WithTimeout(ctx, lockWait+lockWait/2)
 	defer cancel()
+	return lane(ctx, s.slow, items, func(ctx context.Context, i int) error {
+		err := f(ctx, i)
+		if errors.Is(err, storage.ErrUnavailable) {
+			return nil
+		}
+		return err
+	})
+}
+
+// lane runs one function an item, as many at a time as there are places, and gives the first
+// error.
+func lane(ctx context.Context, places chan struct{}, items []int, f func(context.Context, int) error) error {
 	var (
 		wg    sync.WaitGroup
 		lock  sync.Mutex
@@ -267,21 +289,19 @@ func (s *Store) slowLane(ctx context.Context, items []int, f func(context.Contex
 	)
 	for _, i := range items {
 		select {
-		case s.slow <- struct{}{}:
+		case places <- struct{}{}:
 		case <-ctx.Done():
 			wg.Wait()
 			return first
 		}
 		wg.Go(func() {
-			defer func() { <-s.slow }()
-			err := guarded(ctx, i, f)
-			if err == nil || errors.Is(err, storage.ErrUnavailable) {
-				return
-			}
-			lock.Lock()
-			defer lock.Unlock()
-			if first == nil {
-				first = err
+			defer func() { <-places }()
+			if err := guarded(ctx, i, f); err != nil {
+				lock.Lock()
+				defer lock.Unlock()
+				if first == nil {
+					first = err
+				}
 			}
 		})
 	}

@@ -36,6 +36,7 @@ type statements struct {
 	sweep, cancel, keyPosition                                                string
 	retainDead, retainCompleted, retainCompletedHour, retainHours, retainKeys string
 	retainSettlement, retainSettlementHour                                    string
+	lockCompletion, completeFollowUps                                         string
 }
 
 // skipLocked is what a statement says to pass over rows that somebody else holds.
@@ -63,6 +64,7 @@ func loadStatements(testClock string) (statements, error) {
 		"enqueue_keys_read": &s.enqueueKeysRead,
 		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
 		"enqueue_ordered": &s.enqueueOrdered, "add_names": &s.addNames, "lock_names": &s.lockNames,
+		"lock_completion": &s.lockCompletion, "complete_follow_ups": &s.completeFollowUps,
 		"lock_keys": &s.lockKeys, "promote": &s.promote, "wait_row": &s.waitRow,
 		"keys_look": &s.keysLook, "lock_key_ids": &s.lockKeyIDs, "remove_keys": &s.removeKeys,
 		"queue_lock": &s.queueLock, "queue_create": &s.queueCreate, "queue_get": &s.queueGet,

@@ -127,7 +127,7 @@ CREATE TABLE queuebox.completed (
     idempotency_key  text COLLATE "C",
     attributes       jsonb,
     result           bytea,
-    -- The messages that the completion made (S10), in their order.
+    -- The messages that the completion made (S10), in their order: queue and position of each.
     follow_ups       bigint[],
     payload          bytea NOT NULL
 ) PARTITION BY RANGE (finish_time);

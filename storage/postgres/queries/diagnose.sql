@@ -6,7 +6,7 @@ SELECT clock_timestamp(), u.ord,
     live.available_time,
     own.action, own.outcome, own.dead_reason, own.settle_time, own.available_time,
     own.others,
-    done.mine, done.finish_time,
+    done.mine, done.finish_time, done.follow_ups,
     gone.mine, gone.state, gone.action, gone.dead_reason, gone.finish_time
 FROM unnest($1::integer[], $2::bigint[], $3::uuid[]) WITH ORDINALITY AS u (queue_id, position, token, ord)
 LEFT JOIN LATERAL (
@@ -33,7 +33,7 @@ LEFT JOIN LATERAL (
       AND s.settle_time + greatest(q.completed_retention, interval '10 minutes') > clock_timestamp()
 ) own ON true
 LEFT JOIN LATERAL (
-    SELECT c.token = u.token AS mine, c.finish_time
+    SELECT c.token = u.token AS mine, c.finish_time, c.follow_ups
     FROM queuebox.completed c
     WHERE c.queue_id = u.queue_id AND c.position = u.position
       AND c.finish_time + q.completed_retention > clock_timestamp()

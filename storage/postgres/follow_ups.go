@@ -1,0 +1,236 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// settleWithFollowUps settles a call of which some items enqueue (S10). Those go in a lane of
+// their own, one transaction an item, so that the others pay nothing for them.
+func (s *Store) settleWithFollowUps(ctx context.Context, p storage.SettleParams) (storage.SettleResult, error) {
+	out := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
+	var plain storage.SettleParams
+	var plainAt, with []int
+	for i := range p.Items {
+		if len(p.Items[i].FollowUps) > 0 {
+			with = append(with, i)
+			continue
+		}
+		plain.Items = append(plain.Items, p.Items[i])
+		plainAt = append(plainAt, i)
+	}
+	if len(plain.Items) > 0 {
+		res, err := s.Settle(ctx, plain)
+		if err != nil {
+			return out, err
+		}
+		for k, i := range plainAt {
+			out.Items[i] = res.Items[k]
+		}
+		out.Ready, out.Now = res.Ready, res.Now
+	}
+	c := completions{store: s, items: p.Items, out: &out, errs: make([]error, len(p.Items))}
+	err := lane(ctx, s.follow, with, c.try)
+	if err == nil {
+		err = c.wait(ctx, with)
+	}
+	if err != nil {
+		return out, err
+	}
+	// Where nothing of the call was answered it has failed, and nothing changed.
+	for _, i := range with {
+		if out.Items[i].Status == 0 && len(plainAt) == 0 && !slices.ContainsFunc(with, func(i int) bool { return out.Items[i].Status != 0 }) {
+			return out, c.errs[i]
+		}
+	}
+	unknown(with, func(i int) {
+		if out.Items[i].Status == 0 {
+			out.Items[i] = storage.Settled{Status: storage.ItemUnknown}
+		}
+	})
+	return out, nil
+}
+
+// completions are the items of a call that have follow-ups.
+type completions struct {
+	store *Store
+	items []storage.Settlement
+
+	lock sync.Mutex
+	out  *storage.SettleResult
+	// errs say why an item is not answered; held are those whose row somebody else has.
+	errs []error
+	held []int
+}
+
+// try completes item i where nobody holds its row. An error that proves that nothing changed
+// is that of the item alone.
+func (c *completions) try(ctx context.Context, i int) error {
+	got, err := c.store.completeWith(ctx, &c.items[i])
+	var held []int
+	single := storage.SettleResult{Items: make([]storage.Settled, len(c.items)), Now: got.now}
+	if err == nil && got.settled.Status == 0 {
+		held, err = c.store.settleDiagnose(ctx, c.items, []int{i}, &single)
+		got.settled = single.Items[i]
+	}
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	c.errs[i] = err
+	if errors.Is(err, storage.ErrUnavailable) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.out.Items[i] = got.settled
+	c.out.Ready = unite(c.out.Ready, got.ready...)
+	if single.Now.After(c.out.Now) {
+		c.out.Now = single.Now
+	}
+	c.held = append(c.held, held...)
+	return nil
+}
+
+// wait gives the items whose row somebody else has their turn in the slow lane. The wait comes
+// before the locks of the keys, which are for nobody to hold for long. What is still held then
+// is unknown.
+func (c *completions) wait(ctx context.Context, with []int) error {
+	held := c.held
+	if len(held) == 0 {
+		return nil
+	}
+	err := c.store.slowLane(ctx, held, func(ctx context.Context, i int) error {
+		if err := c.store.waitRow(ctx, "settle", c.items[i].Ref); err != nil {
+			return err
+		}
+		return c.try(ctx, i)
+	})
+	if err != nil {
+		return err
+	}
+	var left []int
+	for _, i := range held {
+		if c.out.Items[i].Status == 0 {
+			left = append(left, i)
+		}
+	}
+	if len(left) > 0 {
+		if left, err = c.store.settleDiagnose(ctx, c.items, left, c.out); err != nil {
+			return nil // those that are not answered are unknown
+		}
+		unknown(left, func(i int) { c.out.Items[i] = storage.Settled{Status: storage.ItemUnknown} })
+	}
+	return nil
+}
+
+// completed is what became of a completion with follow-ups; Status 0 where the row was not
+// had, for somebody else holds it or the claim does not.
+type completed struct {
+	settled storage.Settled
+	ready   []int32
+	now     time.Time
+}
+
+// completeWith completes a message and enqueues its follow-ups in one transaction, or does
+// neither.
+func (s *Store) completeWith(ctx context.Context, it *storage.Settlement) (completed, error) {
+	for range keyTries {
+		got, again, err := s.completeOnce(ctx, it)
+		if err != nil || !again {
+			return got, err
+		}
+	}
+	return completed{}, fmt.Errorf("postgres: settle: %w: an idempotency key keeps vanishing", storage.ErrUnavailable)
+}
+
+// completeOnce takes two round trips: the keys are locked, the ordering keys before all else
+// (D12), positions are drawn and the message is settled; then, where the claim holds and the
+// idempotency keys allow it, the follow-ups are inserted and the ordering keys put right.
+func (s *Store) completeOnce(ctx context.Context, it *storage.Settlement) (got completed, again bool, err error) {
+	var (
+		ordering = orderingKeys(it.FollowUps)
+		first    = s.lockCompletion(it.Ref, ordering)
+		promotes = len(first) > 0
+		taken    = s.takeKeys(it.FollowUps)
+		plan     keyedPlan
+		rows     []inserted
+		out      = storage.SettleResult{Items: make([]storage.Settled, 1)}
+		answered = make([]bool, 1)
+	)
+	first = append(first, taken.steps...)
+	first = append(first, s.settleStep(s.sql.settle, []storage.Settlement{*it}, []int{0}, answered, &out))
+	err = s.transact(ctx, "settle", first, func() ([]step, bool) {
+		got, again = completed{settled: out.Items[0], now: out.Now.UTC()}, false
+		if got.settled.Status != storage.ItemApplied {
+			return nil, false
+		}
+		plan = planKeyed(it.FollowUps, taken.positions, taken.held)
+		switch again = plan.again; {
+		case again:
+			return nil, false
+		case plan.reused:
+			got.settled = storage.Settled{Status: storage.ItemKeyReused, KeyReused: slices.IndexFunc(plan.items, func(e storage.Enqueued) bool {
+				return e.Status == storage.EnqueueKeyReused
+			})}
+			return nil, false
+		}
+		steps := s.insertKeyed(it.FollowUps, &plan, taken, len(ordering) > 0, &rows)
+		refs := make([]int64, 0, 2*len(plan.items))
+		for _, e := range plan.items {
+			refs = append(refs, int64(e.Ref.QueueID), e.Ref.Position)
+			got.settled.FollowUps = append(got.settled.FollowUps, e.Ref)
+			got.settled.Duplicates = append(got.settled.Duplicates, e.Status == storage.EnqueueDuplicate)
+		}
+		steps = append(steps, step{
+			sql: s.sql.completeFollowUps, args: []any{it.Ref.QueueID, it.Ref.Position, got.settled.SettleTime, refs},
+		})
+		if promotes {
+			steps = append(steps, s.promoteStep(&got.ready))
+		}
+		return steps, true
+	})
+	if err != nil {
+		return completed{}, false, noQueue("settle", err)
+	}
+	if got.settled.Status == storage.ItemApplied {
+		if len(rows) != len(plan.fresh) {
+			return got, false, fmt.Errorf("postgres: settle: %d rows for %d follow-ups", len(rows), len(plan.fresh))
+		}
+		for _, i := range plan.fresh {
+			got.ready = unite(got.ready, it.FollowUps[i].QueueID)
+		}
+	}
+	return got, again, nil
+}
+
+// lockCompletion gives the steps that lock the ordering keys of a completion, none where there
+// are none.
+func (s *Store) lockCompletion(ref storage.Ref, followUps []namedKey) []step {
+	switch {
+	case len(followUps) == 0 && !keyed(ref):
+		return nil
+	case !keyed(ref):
+		return s.lockNames(followUps)
+	case len(followUps) == 0:
+		return []step{{sql: s.sql.lockKeys, args: []any{[]int32{ref.QueueID}, []int64{ref.Position}}}}
+	}
+	steps := s.lockNames(followUps)
+	both := append([]any{ref.QueueID, ref.Position}, steps[1].args...)
+	steps[1] = step{sql: s.sql.lockCompletion, args: both}
+	return steps
+}
+
+// fromFollowUps reads what complete_follow_ups.sql has kept.
+func fromFollowUps(pairs []int64) []storage.Ref {
+	var refs []storage.Ref
+	for i := 0; i+1 < len(pairs); i += 2 {
+		refs = append(refs, storage.Ref{QueueID: int32(pairs[i]), Position: pairs[i+1]}) //nolint:gosec // it was one
+	}
+	return refs
+}
