@@ -124,7 +124,8 @@ func badInputs() []badInput {
 			r.Attributes = map[string]string{"k": strings.Repeat("v", 64<<10)}
 		}), bad, invalid, "attributes"},
 		{"Enqueue, NUL in an attribute", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.Attributes = map[string]string{"k": "\x00"} }), bad, invalid, "attributes"},
-		{"E13 Enqueue, ordering key", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.OrderingKey = "k" }), codes.Unimplemented, "UNIMPLEMENTED", "ordering_key"},
+		{"E11 Enqueue, long ordering key", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.OrderingKey = strings.Repeat("k", 256) }), bad, invalid, "ordering_key"},
+		{"Enqueue, NUL in the ordering key", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.OrderingKey = "\x00" }), bad, invalid, "ordering_key"},
 		{"E7 Enqueue, invalid expire time", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.ExpireTime = &timestamppb.Timestamp{Nanos: -1} }), codes.InvalidArgument, "INVALID_ARGUMENT", "expire_time"},
 		{"E7 Enqueue, expire time in the year 2200", enqueueWith(func(r *queueboxv1.EnqueueRequest) { r.ExpireTime = timestamppb.New(maxTime().Add(1)) }), codes.InvalidArgument, "INVALID_ARGUMENT", "expire_time"},
 		{"E9 BatchEnqueue, one wrong", func(h *harness, _ *queueboxv1.ClaimedMessage) error {
@@ -182,7 +183,28 @@ func badInputs() []badInput {
 		{"S8 Complete, another queue", completeWith(func(r *queueboxv1.CompleteRequest) { r.Queue = "other" }), codes.NotFound, "MESSAGE_NOT_FOUND", ""},
 		{"S8 Complete, unknown queue", completeWith(func(r *queueboxv1.CompleteRequest) { r.Queue = "none" }), codes.NotFound, "MESSAGE_NOT_FOUND", ""},
 		{"Complete, large result", completeWith(func(r *queueboxv1.CompleteRequest) { r.Result = make([]byte, 1<<20+1) }), bad, "PAYLOAD_TOO_LARGE", "result"},
-		{"E13 Complete, follow-ups", completeWith(func(r *queueboxv1.CompleteRequest) { r.FollowUps = []*queueboxv1.EnqueueRequest{{Queue: "q"}} }), codes.Unimplemented, "UNIMPLEMENTED", "follow_ups"},
+		{"S10 Complete, a follow-up without a queue", followWith(func(r *queueboxv1.EnqueueRequest) { r.Queue = "" }), bad, invalid, "follow_ups[1].queue"},
+		{"S10 Complete, a large follow-up", followWith(func(r *queueboxv1.EnqueueRequest) { r.Payload = make([]byte, 1<<20+1) }), bad, "PAYLOAD_TOO_LARGE", "follow_ups[1].payload"},
+		{"S10 Complete, a follow-up with a delay and a time", followWith(func(r *queueboxv1.EnqueueRequest) {
+			r.DelayMs, r.AvailableTime = 1, timestamppb.Now()
+		}), bad, invalid, "follow_ups[1].available_time"},
+		{"S10 Complete, a follow-up with a long ordering key", followWith(func(r *queueboxv1.EnqueueRequest) {
+			r.OrderingKey = strings.Repeat("k", 256)
+		}), bad, invalid, "follow_ups[1].ordering_key"},
+		{"S10 Complete, 1001 follow-ups", completeWith(func(r *queueboxv1.CompleteRequest) {
+			for range 1001 {
+				r.FollowUps = append(r.FollowUps, &queueboxv1.EnqueueRequest{Queue: "q"})
+			}
+		}), bad, invalid, "follow_ups"},
+		{"S10 BatchSettle, 1001 follow-ups", func(h *harness, m *queueboxv1.ClaimedMessage) error {
+			req := &queueboxv1.BatchSettleRequest{Items: []*queueboxv1.SettleItem{completeItem(m), completeItem(m)}}
+			for i := range 1001 {
+				r := req.GetItems()[i%2].GetComplete()
+				r.FollowUps = append(r.FollowUps, &queueboxv1.EnqueueRequest{Queue: "q"})
+			}
+			_, err := h.BatchSettle(h.ctx(), req)
+			return err
+		}, bad, invalid, "items"},
 		{"Retry, negative delay", func(h *harness, m *queueboxv1.ClaimedMessage) error {
 			delay := int64(-1)
 			_, err := h.Retry(h.ctx(), &queueboxv1.RetryRequest{Queue: "q", MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken(), DelayMs: &delay})
@@ -222,7 +244,6 @@ func badInputs() []badInput {
 		{"E13 CreateQueue, in flight", createWith(func(q *queueboxv1.Queue) { q.MaxInFlight = 1 }), codes.Unimplemented, "UNIMPLEMENTED", "queue.max_in_flight"},
 		{"E13 CreateQueue, rate", createWith(func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = 1 }), codes.Unimplemented, "UNIMPLEMENTED", "queue.max_claims_per_second"},
 		{"E13 CreateQueue, messages", createWith(func(q *queueboxv1.Queue) { q.MaxMessages = 1 }), codes.Unimplemented, "UNIMPLEMENTED", "queue.max_messages"},
-		{"E13 CreateQueue, block on dead", createWith(func(q *queueboxv1.Queue) { q.OrderingMode = queueboxv1.OrderingMode_ORDERING_MODE_BLOCK_ON_DEAD }), codes.Unimplemented, "UNIMPLEMENTED", "queue.ordering_mode"},
 		{"UpdateQueue without a mask", updateWith(&queueboxv1.Queue{}), bad, invalid, "update_mask"},
 		{"UpdateQueue, unknown path", updateWith(&queueboxv1.Queue{}, "max_attempts", "name"), bad, invalid, "update_mask.paths[1]"},
 		{"UpdateQueue, output only", updateWith(&queueboxv1.Queue{}, "create_time"), bad, invalid, "update_mask.paths[0]"},
@@ -308,7 +329,7 @@ func TestS11BadItemsStandInTheirPlace(t *testing.T) {
 	m := h.claim()
 	retry := &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Retry{Retry: &queueboxv1.RetryRequest{Queue: "", MessageId: "x", ClaimToken: m.GetClaimToken()}}}
 	follow := completeItem(m)
-	follow.GetComplete().FollowUps = []*queueboxv1.EnqueueRequest{{Queue: "q"}}
+	follow.GetComplete().FollowUps = []*queueboxv1.EnqueueRequest{{Queue: "q"}, {Queue: "q", DelayMs: -1}}
 	unknown := completeItem(m)
 	unknown.GetComplete().Queue = "none"
 	out, err := h.BatchSettle(h.ctx(), &queueboxv1.BatchSettleRequest{Items: []*queueboxv1.SettleItem{{}, retry, follow, unknown, completeItem(m)}})
@@ -321,7 +342,7 @@ func TestS11BadItemsStandInTheirPlace(t *testing.T) {
 	}{
 		{queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT, "items[0].action"},
 		{queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT, "items[1].retry.queue"},
-		{queueboxv1.ErrorReason_ERROR_REASON_UNIMPLEMENTED, "items[2].complete.follow_ups"},
+		{queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT, "items[2].complete.follow_ups[1].delay_ms"},
 		{queueboxv1.ErrorReason_ERROR_REASON_MESSAGE_NOT_FOUND, ""},
 	} {
 		e := out.GetResults()[i].GetError()
@@ -379,4 +400,13 @@ func (h *harness) dumpTable(db *sql.DB, table string, out *strings.Builder) {
 		fmt.Fprintln(out)
 	}
 	require.NoError(h.t, rows.Err())
+}
+
+// followWith completes with two follow-ups, of which the second is bad.
+func followWith(change func(*queueboxv1.EnqueueRequest)) func(*harness, *queueboxv1.ClaimedMessage) error {
+	return completeWith(func(r *queueboxv1.CompleteRequest) {
+		bad := &queueboxv1.EnqueueRequest{Queue: "q"}
+		change(bad)
+		r.FollowUps = []*queueboxv1.EnqueueRequest{{Queue: "q"}, bad}
+	})
 }

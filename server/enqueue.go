@@ -32,7 +32,6 @@ func (a *api) newMessage(c *check, req *queueboxv1.EnqueueRequest) storage.NewMe
 	c.attributes("attributes", req.GetAttributes())
 	c.text("idempotency_key", req.GetIdempotencyKey())
 	c.text("ordering_key", req.GetOrderingKey())
-	c.notBuilt("ordering_key", req.GetOrderingKey() != "")
 	delay := c.delay("delay_ms", req.GetDelayMs())
 	available := c.time("available_time", req.GetAvailableTime())
 	expire := c.time("expire_time", req.GetExpireTime())
@@ -47,6 +46,7 @@ func (a *api) newMessage(c *check, req *queueboxv1.EnqueueRequest) storage.NewMe
 		ContentType:    req.GetContentType(),
 		Attributes:     req.GetAttributes(),
 		IdempotencyKey: req.GetIdempotencyKey(),
+		OrderingKey:    req.GetOrderingKey(),
 		Priority:       req.GetPriority(),
 		Delay:          delay,
 		AvailableTime:  available,

@@ -54,7 +54,6 @@ func (c *check) settings(s storage.QueueSettings) {
 	}
 	c.notBuilt("max_in_flight", s.MaxInFlight != 0)
 	c.notBuilt("max_claims_per_second", s.MaxClaimsPerSecond != 0)
-	c.notBuilt("ordering_mode", s.Ordering == storage.OrderingBlockOnDead)
 	c.notBuilt("max_messages", s.MaxMessages != 0)
 }
 

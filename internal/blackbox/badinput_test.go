@@ -130,6 +130,8 @@ func badInputs(c *Client, m *queueboxv1.ClaimedMessage, maxPayload int) []badInp
 	// Enqueue.
 	enqueue(invalid("idempotency_key"), "idempotency_key of 256 bytes", &queueboxv1.EnqueueRequest{Queue: "q", IdempotencyKey: long})
 	enqueue(invalid("idempotency_key"), "idempotency_key with NUL", &queueboxv1.EnqueueRequest{Queue: "q", IdempotencyKey: nul})
+	enqueue(invalid("ordering_key"), "ordering_key of 256 bytes", &queueboxv1.EnqueueRequest{Queue: "q", OrderingKey: long})
+	enqueue(invalid("ordering_key"), "ordering_key with NUL", &queueboxv1.EnqueueRequest{Queue: "q", OrderingKey: nul})
 	enqueue(invalid("content_type"), "content_type of 256 bytes", &queueboxv1.EnqueueRequest{Queue: "q", ContentType: long})
 	enqueue(invalid("content_type"), "content_type with NUL", &queueboxv1.EnqueueRequest{Queue: "q", ContentType: nul})
 	enqueue(invalid("delay_ms"), "negative delay_ms", &queueboxv1.EnqueueRequest{Queue: "q", DelayMs: -1})
@@ -273,7 +275,6 @@ func badAdminInputs(c *Client, id string) []badInput {
 		"max_in_flight of a later build (E13)":     {"max_in_flight", func(q *queueboxv1.Queue) { q.MaxInFlight = 5 }},
 		"max_claims_per_second of a later (E13)":   {"max_claims_per_second", func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = 5 }},
 		"max_messages of a later build (E13)":      {"max_messages", func(q *queueboxv1.Queue) { q.MaxMessages = 5 }},
-		"BLOCK_ON_DEAD of a later build (E13)":     {"ordering_mode", func(q *queueboxv1.Queue) { q.OrderingMode = queueboxv1.OrderingMode_ORDERING_MODE_BLOCK_ON_DEAD }},
 		"an ordering_mode that nobody knows (E13)": {"ordering_mode", func(q *queueboxv1.Queue) { q.OrderingMode = 99 }},
 	} {
 		create, update := &queueboxv1.Queue{Queue: "new"}, &queueboxv1.Queue{Queue: "q"}
@@ -451,24 +452,44 @@ func badAdminInputs(c *Client, id string) []badInput {
 	return all
 }
 
-// laterFields are fields whose rule comes with a later build. E13 leaves the choice
-// of the code.
-func laterFields(c *Client, m *queueboxv1.ClaimedMessage) []badInput {
+// badFollowUps are completions with a follow-up that Enqueue would refuse too: the whole
+// completion is refused, and the claim is held as before (S10).
+func badFollowUps(c *Client, m *queueboxv1.ClaimedMessage, maxPayload int) []badInput {
 	var all []badInput
-	for name, req := range map[string]*queueboxv1.EnqueueRequest{
-		"ordering_key": {Queue: "q", OrderingKey: "k"},
+	for name, tc := range map[string]struct {
+		want Want
+		bad  *queueboxv1.EnqueueRequest
+	}{
+		"without a queue":    {invalid("follow_ups[1].queue"), &queueboxv1.EnqueueRequest{}},
+		"too large (E8)":     {Want{Code: codes.InvalidArgument, Reason: "PAYLOAD_TOO_LARGE", Field: "follow_ups[1].payload"}, &queueboxv1.EnqueueRequest{Queue: "q", Payload: make([]byte, maxPayload+1)}},
+		"with a key of 256":  {invalid("follow_ups[1].ordering_key"), &queueboxv1.EnqueueRequest{Queue: "q", OrderingKey: strings.Repeat("k", 256)}},
+		"with a delay below": {invalid("follow_ups[1].delay_ms"), &queueboxv1.EnqueueRequest{Queue: "q", DelayMs: -1}},
+		"that reuses a key (E3)": {
+			Want{Code: codes.AlreadyExists, Reason: "IDEMPOTENCY_KEY_REUSED", Metadata: map[string]string{"field": "follow_ups[1].idempotency_key"}},
+			&queueboxv1.EnqueueRequest{Queue: "q", IdempotencyKey: "taken", Payload: []byte("other content")},
+		},
 	} {
-		all = append(all, badInput{name: "E13 Enqueue " + name, want: Want{Reason: "E13", Field: name}, call: func(ctx context.Context) error {
-			_, err := c.Enqueue(ctx, req)
+		req := completion("q", m)
+		req.FollowUps = []*queueboxv1.EnqueueRequest{{Queue: "q", OrderingKey: "k", IdempotencyKey: "new"}, tc.bad}
+		all = append(all, badInput{name: "Complete follow-up " + name, want: tc.want, call: func(ctx context.Context) error {
+			_, err := c.Complete(ctx, req)
 			return err
 		}})
+		item := tc.want
+		if field := item.Field; field != "" {
+			item.Metadata = map[string]string{"field": "items[0].complete." + field}
+		} else {
+			item.Metadata = map[string]string{"field": "items[0].complete." + item.Metadata["field"]}
+		}
+		all = append(all, badInput{name: "BatchSettle item follow-up " + name, call: func(ctx context.Context) error {
+			out, err := c.BatchSettle(ctx, &queueboxv1.BatchSettleRequest{Items: []*queueboxv1.SettleItem{{Action: &queueboxv1.SettleItem_Complete{Complete: req}}}})
+			if err != nil {
+				return err
+			}
+			return CheckItem(out.GetResults()[0].GetError(), item)
+		}})
 	}
-	withFollowUps := completion("q", m)
-	withFollowUps.FollowUps = []*queueboxv1.EnqueueRequest{{Queue: "q"}}
-	return append(all, badInput{name: "E13 Complete follow_ups", want: Want{Reason: "E13", Field: "follow_ups"}, call: func(ctx context.Context) error {
-		_, err := c.Complete(ctx, withFollowUps)
-		return err
-	}})
+	return all
 }
 
 // TestBadInputsChangeNothing sends every bad input of the contract: each answers its
@@ -481,9 +502,10 @@ func TestBadInputsChangeNothing(t *testing.T) {
 		enqueue(t, c, "other", "x")
 		enqueue(t, c, "q", "x")
 		m := claimOne(t, c, "q", time.Hour)
-		enqueue(t, c, "q", "pending")
+		_, err := c.Enqueue(within(t), &queueboxv1.EnqueueRequest{Queue: "q", IdempotencyKey: "taken", Payload: []byte("pending")})
+		require.NoError(t, err)
 		before := db.Dump(t, conn)
-		for _, tc := range append(badInputs(c, m, maxPayload), laterFields(c, m)...) {
+		for _, tc := range append(badInputs(c, m, maxPayload), badFollowUps(c, m, maxPayload)...) {
 			t.Run(tc.name, func(t *testing.T) {
 				err := tc.call(within(t))
 				switch tc.want.Reason {
@@ -499,7 +521,7 @@ func TestBadInputsChangeNothing(t *testing.T) {
 				require.Equal(t, before, db.Dump(t, conn), "the database has changed")
 			})
 		}
-		_, err := complete(t, c, "q", m)
+		_, err = complete(t, c, "q", m)
 		require.NoError(t, err, "the claim is still good")
 	})
 }

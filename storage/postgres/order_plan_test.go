@@ -86,6 +86,9 @@ func TestC12OrderedPlansArePinned(t *testing.T) {
 				most("lock_names", batch, 12, repeat(batch, id), names(batch))
 				most("lock_keys", batch, 20, ids, positions)
 				most("lock_keys_free", batch, 20, ids, positions)
+				most("lock_completion", batch+1, 20, id, "1", repeat(batch, id), names(batch))
+				most("blocked", 1, 20, id)
+				most("complete_follow_ups", 1, 20, id, "1", "clock_timestamp()", "'{1,2}'")
 				most("lock_key_ids", batch, 12, serial(batch))
 				null := repeat(batch, "NULL")
 				most("enqueue_ordered", batch, 40, repeat(batch, id), repeat(batch, "x"), repeat(batch, "x"), null, repeat(batch, "0"),

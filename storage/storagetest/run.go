@@ -79,8 +79,8 @@ func sections() []section {
 			{"sweep_keys", sweepKeysRules()},
 		}},
 		{"follow_ups", []group{
-			{"follow_ups", withOrdering(followUpRules())},
-			{"follow_ups_race", withOrdering(followUpRaceRules())},
+			{"follow_ups", followUpRules()},
+			{"follow_ups_race", followUpRaceRules()},
 		}},
 		{"retain", []group{{"retain", retainRules()}}},
 		{"own", []group{{"own_transaction", ownRules()}}},
