@@ -25,7 +25,10 @@ func (c *session) completeWith(ctx, quiet context.Context, now time.Time, keys k
 	if _, err := c.conn.ExecContext(quiet, "SAVEPOINT completion"); err != nil {
 		return storage.Settled{}, nil, err
 	}
-	touched := make(keySet)
+	var touched keySet
+	if keys != nil {
+		touched = make(keySet)
+	}
 	res, err := c.settle(quiet, now, touched, it)
 	if err != nil {
 		return storage.Settled{}, nil, err

@@ -12,9 +12,9 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
-// Settle implements storage.Store. Completions without result and follow-ups go in two statements for
-// all of them; everything else, and a message that stands in several items, goes one by
-// one, in the order of the items. All of it is one transaction, which holds the write lock
+// Settle implements storage.Store. Completions without result and follow-ups go in two
+// statements for all of them; everything else, and a message that stands in several items,
+// goes one by one, in the order of the items. All of it is one transaction, which holds the write lock
 // before the first lease is judged (S13).
 func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.SettleResult, error) {
 	res := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
