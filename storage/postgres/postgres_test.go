@@ -160,6 +160,29 @@ func (d *database) hold(t testing.TB, ref storage.Ref, how storagetest.HoldKind)
 	}
 }
 
+// holdClaim claims a message in another session until end is called.
+func (d *database) holdClaim(t testing.TB, ref storage.Ref, token storage.Token, leaseEnd time.Time) func(bool) {
+	t.Helper()
+	conn := d.connect(t)
+	ctx := context.WithoutCancel(t.Context())
+	tx, err := conn.Begin(ctx)
+	require.NoError(t, err)
+	tag, err := tx.Exec(ctx, `UPDATE queuebox.message SET state = 1, token = $3::uuid, lease_end = $4, lease_ms = 1000, claim_time = $4,
+		worker_id = 'other', attempt = attempt + 1 WHERE queue_id = $1 AND position = $2 AND state = 0 AND place = 0`,
+		ref.QueueID, ref.Position, [16]byte(token), leaseEnd)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected(), "there is no row to claim")
+	return func(commit bool) {
+		t.Helper()
+		if commit {
+			require.NoError(t, tx.Commit(ctx))
+		} else {
+			require.NoError(t, tx.Rollback(ctx))
+		}
+		_ = conn.Close(ctx)
+	}
+}
+
 func (d *database) holdKey(t testing.TB, queueID int32, key string) func(bool) {
 	t.Helper()
 	conn := d.connect(t)
@@ -213,6 +236,10 @@ func (d *database) instance(clock bool) *storagetest.Instance {
 			t.Helper()
 			return d.hold(t, ref, how)
 		},
+	}
+	in.HoldClaim = func(t *testing.T, ref storage.Ref, token storage.Token, leaseEnd time.Time) func(bool) {
+		t.Helper()
+		return d.holdClaim(t, ref, token, leaseEnd)
 	}
 	in.Own = d.own()
 	in.Leased = func(ctx context.Context, queueID int32) (n int, err error) {

@@ -96,6 +96,10 @@ func newInstance(t *testing.T, testClock bool) *storagetest.Instance {
 			AND (state = 3 OR state = 1 AND lease_end > CAST(round(unixepoch('subsec') * 1000) AS INTEGER))`, queueID).Scan(&n)
 		return n, err
 	}
+	in.HoldClaim = func(t *testing.T, ref storage.Ref, token storage.Token, leaseEnd time.Time) func(bool) {
+		t.Helper()
+		return holdClaim(t, outside, ref, token, leaseEnd)
+	}
 	in.Mark = func(t *testing.T, ref storage.Ref, settleTime time.Time) {
 		t.Helper()
 		_, err := outside.ExecContext(t.Context(), `UPDATE message SET state = 3, lease_end = ?3, outcome = 1, mark_action = 1, settle_time = ?4
@@ -182,6 +186,33 @@ func readTable(t *testing.T, db *sql.DB, table string) []map[string]string {
 	require.NoError(t, err)
 	defer func() { _ = rows.Close() }()
 	return readRows(t, rows)
+}
+
+// holdClaim claims a message in a transaction that holds the write lock of the file.
+func holdClaim(t *testing.T, db *sql.DB, ref storage.Ref, token storage.Token, leaseEnd time.Time) func(bool) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	conn, err := db.Conn(ctx)
+	require.NoError(t, err)
+	_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+	res, err := conn.ExecContext(ctx, `UPDATE message SET state = 1, token = ?3, lease_end = ?4, lease = 1000, claim_time = ?4,
+		worker_id = 'other', attempt = attempt + 1 WHERE queue_id = ?1 AND position = ?2 AND state = 0 AND place = 0`,
+		ref.QueueID, ref.Position, token[:], leaseEnd.UnixMilli())
+	require.NoError(t, err)
+	n, err := res.RowsAffected()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n, "there is no row to claim")
+	return func(commit bool) {
+		t.Helper()
+		how := "ROLLBACK"
+		if commit {
+			how = "COMMIT"
+		}
+		_, err := conn.ExecContext(ctx, how)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+	}
 }
 
 // hold takes the write lock of the file, and for HoldUpdate writes the row as it is.

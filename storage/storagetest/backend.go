@@ -44,6 +44,9 @@ type Instance struct {
 	// (which commits). Where the backend has no row locks it holds the write lock of the
 	// database.
 	Hold func(t *testing.T, ref storage.Ref, how HoldKind) (release func())
+	// HoldClaim claims a ready message in another session, as Claim does, with this token and
+	// lease end, in a transaction that is open until end commits it or rolls it back (O2).
+	HoldClaim func(t *testing.T, ref storage.Ref, token storage.Token, leaseEnd time.Time) (end func(commit bool))
 	// HoldIdempotencyKey opens a transaction in another session that has inserted the
 	// key as an enqueue would (E6); end commits or rolls back. Nil where one writer at a
 	// time makes the case impossible.

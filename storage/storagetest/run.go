@@ -76,6 +76,7 @@ func sections() []section {
 			{"ordering", orderingRules()},
 			{"ordering_dead", orderingDeadRules()},
 			{"ordering_settle", orderingSettleRules()},
+			{"ordering_open", orderingOpenRules()},
 			{"sweep_keys", sweepKeysRules()},
 		}},
 		{"follow_ups", []group{

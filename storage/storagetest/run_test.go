@@ -10,7 +10,7 @@ import (
 )
 
 // ruleID is how a rule of the contract stands in the name of a test.
-var ruleID = regexp.MustCompile(`(?:^|[_/])([CRSEDWOL]\d+)(?:$|[_/])`)
+var ruleID = regexp.MustCompile(`(?:^|[_/])([CRSEDWOLT]\d+)(?:$|[_/])`)
 
 // idsOf returns the rules that a test names.
 func idsOf(name string) []string {

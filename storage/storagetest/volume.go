@@ -15,6 +15,7 @@ func volumeRules() []rule {
 	return []rule{
 		{name: "E9_1000_messages_over_many_queues", clocks: bothClocks, run: enqueueThousand},
 		{name: "S3_S5_R5_1000_items_in_one_batch", clocks: bothClocks, run: settleThousand},
+		{name: "O8_C12_thousands_of_one_key_stand_in_nobodys_way", clocks: bothClocks, run: orderingCrowd},
 		{name: "C2_all_of_2500_delayed_messages_are_found_while_there_is_more", clocks: settable, run: claimDelayed},
 	}
 }
@@ -82,4 +83,29 @@ func claimDelayed(t *testing.T, e *env) {
 	}
 	require.Equal(t, n, got)
 	e.claimNothing(t)
+}
+
+// orderingCrowd: however many wait behind a head, others come in one claim, and the key goes
+// on message by message. That it costs nothing, the tests of each backend count.
+func orderingCrowd(t *testing.T, e *env) {
+	const n = 3000
+	head := e.one(t, ordered("crowd"), priority(9))
+	var crowd []storage.Ref
+	for range n / 1000 {
+		crowd = append(crowd, e.many(t, 1000, ordered("crowd"), priority(9))...)
+	}
+	c := e.claimKeyed(t, head)[0]
+	others := e.enqueue(t, e.message(ordered("a")), e.message(), e.message(ordered("b")))
+	res := e.claimResult(t, storage.ClaimParams{Calls: []storage.ClaimCall{call("A", 10, time.Hour)}})
+	require.Equal(t, others, refsOf(res.Calls[0].Messages))
+	require.False(t, res.More, "nothing else is ready")
+	st, err := e.store.QueueStats(t.Context(), e.queue.ID)
+	require.NoError(t, err)
+	require.EqualValues(t, n, st.Blocked)
+	require.EqualValues(t, 4, st.Leased)
+	require.Zero(t, st.Ready+st.Delayed)
+	for _, ref := range crowd[:20] {
+		e.completeNext(t, c)
+		c = e.claimKeyed(t, ref)[0]
+	}
 }
