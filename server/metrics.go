@@ -39,6 +39,8 @@ type metrics struct {
 	droppedTotal   prometheus.Counter
 	cancelTotal    *prometheus.CounterVec
 	revokeTotal    *prometheus.CounterVec
+	redrivenTotal  *prometheus.CounterVec
+	purgedTotal    *prometheus.CounterVec
 	upkeepFailed   *prometheus.CounterVec
 	placedTotal    *prometheus.CounterVec
 	finishedTotal  *prometheus.CounterVec
@@ -63,6 +65,8 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		cancelTotal:    counter("queuebox_cancels_total", "Calls of Cancel, by the state after the call.", "queue", "state"),
 		revokeTotal:    counter("queuebox_revokes_total", "Calls of RevokeClaim, by what became of the message.", "queue", "result"),
 		signalsTotal:   counter("queuebox_signals_total", "Signals to Heartbeat streams about claims.", "signal"),
+		redrivenTotal:  counter("queuebox_redriven_total", "Dead messages that RedriveMessages returned to pending.", "queue"),
+		purgedTotal:    counter("queuebox_purged_total", "Messages that PurgeMessages deleted.", "queue"),
 		upkeepFailed:   counter("queuebox_upkeep_failures_total", "Failed calls of the background work.", "what"),
 		placedTotal:    counter("queuebox_own_placed_total", "Messages that transactions of others enqueued, by what became of them.", "result"),
 		finishedTotal:  counter("queuebox_own_finished_total", "Settlements that transactions of others marked and this server finished, by outcome.", "outcome"),
@@ -101,7 +105,8 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 	for _, c := range []prometheus.Collector{
 		m.enqueuedTotal, m.duplicateTotal, m.claimedTotal, m.settledTotal, m.refusedTotal, m.renewedTotal, m.statements,
 		m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
-		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.revokeTotal, m.watchedClaims, m.signalsTotal, m.upkeepFailed,
+		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.revokeTotal, m.redrivenTotal, m.purgedTotal,
+		m.watchedClaims, m.signalsTotal, m.upkeepFailed,
 		m.placedTotal, m.finishedTotal,
 	} {
 		if err := reg.Register(c); err != nil {
@@ -150,6 +155,8 @@ func (m *metrics) queue(name string) string {
 		m.enqueuedTotal.WithLabelValues(label)
 		m.duplicateTotal.WithLabelValues(label)
 		m.claimedTotal.WithLabelValues(label)
+		m.redrivenTotal.WithLabelValues(label)
+		m.purgedTotal.WithLabelValues(label)
 		for _, o := range []storage.Outcome{
 			storage.OutcomeCompleted, storage.OutcomeRetried, storage.OutcomeDead, storage.OutcomeReleased, storage.OutcomeCancelled,
 		} {
@@ -233,6 +240,14 @@ func (m *metrics) revoked(queue string, res storage.RevokeResult) {
 		told = strings.ToLower(stateName(res.Message.State))
 	}
 	m.revokeTotal.WithLabelValues(m.queue(queue), told).Inc()
+}
+
+func (m *metrics) redriven(queue string, n int) {
+	m.redrivenTotal.WithLabelValues(m.queue(queue)).Add(float64(n))
+}
+
+func (m *metrics) purged(queue string, n int) {
+	m.purgedTotal.WithLabelValues(m.queue(queue)).Add(float64(n))
 }
 
 func outcomeLabel(o storage.Outcome) string {

@@ -21,16 +21,6 @@ func (a *api) ExplainMessage(context.Context, *queueboxv1.ExplainMessageRequest)
 	return nil, unimplemented("AdminService.ExplainMessage")
 }
 
-// RedriveMessages is not built yet.
-func (a *api) RedriveMessages(context.Context, *queueboxv1.RedriveMessagesRequest) (*queueboxv1.RedriveMessagesResponse, error) {
-	return nil, unimplemented("AdminService.RedriveMessages")
-}
-
-// PurgeMessages is not built yet.
-func (a *api) PurgeMessages(context.Context, *queueboxv1.PurgeMessagesRequest) (*queueboxv1.PurgeMessagesResponse, error) {
-	return nil, unimplemented("AdminService.PurgeMessages")
-}
-
 // unknownMethod answers calls of methods and services that no build of this version
 // has.
 func unknownMethod(_ any, stream grpc.ServerStream) error {

@@ -415,18 +415,12 @@ func badAdminInputs(c *Client, id string) []badInput {
 		})
 	}
 
+	all = append(all, badBatchInputs(c)...)
+
 	// E13: what later builds have is refused, never accepted and ignored.
 	later := func(name string, call func(ctx context.Context) error) { add(unimplemented, "E13 "+name, call) }
 	later("ExplainMessage", func(ctx context.Context) error {
 		_, err := c.Admin.ExplainMessage(ctx, &queueboxv1.ExplainMessageRequest{Queue: "q", MessageId: id})
-		return err
-	})
-	later("RedriveMessages", func(ctx context.Context) error {
-		_, err := c.Admin.RedriveMessages(ctx, &queueboxv1.RedriveMessagesRequest{Queue: "q"})
-		return err
-	})
-	later("PurgeMessages", func(ctx context.Context) error {
-		_, err := c.Admin.PurgeMessages(ctx, &queueboxv1.PurgeMessagesRequest{Queue: "q", Filter: &queueboxv1.MessageFilter{WorkerId: "w"}})
 		return err
 	})
 	add(invalid("queue"), "GetTransactionSql without a queue", func(ctx context.Context) error {
