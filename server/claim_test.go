@@ -49,6 +49,25 @@ func TestC17EmptyReasons(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, queueboxv1.EmptyReason_EMPTY_REASON_PAUSED, reason(&queueboxv1.ClaimRequest{Queue: "q"}))
 
+	// All that is pending waits behind its key.
+	for range 2 {
+		_, err := h.Enqueue(h.ctx(), &queueboxv1.EnqueueRequest{Queue: "ordered", OrderingKey: "a"})
+		require.NoError(t, err)
+	}
+	got, err := h.Claim(h.ctx(), &queueboxv1.ClaimRequest{Queue: "ordered", MaxMessages: 10})
+	require.NoError(t, err)
+	require.Len(t, got.GetMessages(), 1)
+	require.Equal(t, "a", got.GetMessages()[0].GetMessage().GetOrderingKey())
+	require.Equal(t, queueboxv1.EmptyReason_EMPTY_REASON_ORDERING_BLOCKED, reason(&queueboxv1.ClaimRequest{Queue: "ordered"}))
+	require.Equal(t, queueboxv1.EmptyReason_EMPTY_REASON_ORDERING_BLOCKED, reason(&queueboxv1.ClaimRequest{Queue: "ordered", WaitMs: 50}))
+	// Where something is delayed, that comes first; where the storage fails, the claim did not.
+	h.faults.Inject(faults.Blocked, faults.Fault{Refuse: true, Times: 1})
+	time.Sleep(blockedTTL)
+	require.Equal(t, queueboxv1.EmptyReason_EMPTY_REASON_NONE_READY, reason(&queueboxv1.ClaimRequest{Queue: "ordered"}))
+	_, err = h.Enqueue(h.ctx(), &queueboxv1.EnqueueRequest{Queue: "ordered", DelayMs: 60_000})
+	require.NoError(t, err)
+	require.Equal(t, queueboxv1.EmptyReason_EMPTY_REASON_NONE_READY, reason(&queueboxv1.ClaimRequest{Queue: "ordered"}))
+
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	out, err := h.Claim(ctx, &queueboxv1.ClaimRequest{Queue: "q"})

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -125,9 +124,6 @@ func (u *upkeep) sweepKeys(ctx context.Context) {
 		call, cancel := context.WithTimeout(ctx, statementTimeout)
 		res, err := u.store.SweepKeys(call, storage.SweepKeysParams{After: after, Limit: upkeepRows})
 		cancel()
-		if errors.Is(err, storage.ErrNotSupported) {
-			return // a storage that has no ordering keys has none to look at
-		}
 		u.told(ctx, "keys", err)
 		u.ready(res.Ready)
 		rest := upkeepShare * u.now().Sub(began)
