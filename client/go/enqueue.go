@@ -25,8 +25,8 @@ type NewMessage struct {
 	// IdempotencyKey makes the enqueue safe to repeat (E1): a second message with the key of a
 	// kept one is the same message. At most 255 bytes; empty means none.
 	IdempotencyKey string
-	// OrderingKey puts messages of one key in order. Servers that have no ordering yet refuse
-	// it.
+	// OrderingKey puts the messages of one key in order: the next one is delivered when the one
+	// before has been settled for good (O1, O5). At most 255 bytes; empty means no order.
 	OrderingKey string
 	// Priority is larger where the message runs sooner.
 	Priority int32

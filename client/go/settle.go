@@ -41,6 +41,9 @@ type Settled struct {
 	AvailableTime time.Time
 	// CompleteTime is when it was completed, by the database clock; zero unless completed.
 	CompleteTime time.Time
+	// FollowUpIDs are the identifiers of the follow-ups of a completion, in their order. One
+	// whose idempotency key was there already is the message that holds the key (E1).
+	FollowUpIDs []string
 }
 
 // CompleteOption adds to a completion.
@@ -49,6 +52,30 @@ type CompleteOption func(*queueboxv1.CompleteRequest)
 // WithResult keeps output with the completed message for the retention time of the queue.
 func WithResult(result []byte) CompleteOption {
 	return func(r *queueboxv1.CompleteRequest) { r.Result = result }
+}
+
+// FollowUp is a message that a completion enqueues.
+type FollowUp struct {
+	NewMessage
+
+	// Queue it goes to; empty is the queue of the completed message.
+	Queue string
+}
+
+// WithFollowUps enqueues messages in the transaction that completes this one: all of them are
+// there when it is completed, none of them where the claim is lost (S10). At most 1000. One
+// that reuses an idempotency key for other content refuses the completion with
+// ReasonIdempotencyKeyReused; the handle is then as before.
+func WithFollowUps(followUps ...FollowUp) CompleteOption {
+	return func(r *queueboxv1.CompleteRequest) {
+		for i := range followUps {
+			queue := followUps[i].Queue
+			if queue == "" {
+				queue = r.GetQueue()
+			}
+			r.FollowUps = append(r.FollowUps, followUps[i].request(queue))
+		}
+	}
 }
 
 // RetryOptions says how a message comes back.
@@ -79,6 +106,7 @@ func (h *Handle) Complete(ctx context.Context, opts ...CompleteOption) (Settled,
 			Outcome:        OutcomeCompleted,
 			AlreadySettled: resp.GetAlreadySettled(),
 			CompleteTime:   timeOf(resp.GetCompleteTime()),
+			FollowUpIDs:    resp.GetFollowUpMessageIds(),
 		}, err
 	})
 }
@@ -227,7 +255,7 @@ func (e *Error) final() bool {
 func (e *Error) refused() bool {
 	switch e.Code() {
 	case codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated,
-		codes.ResourceExhausted, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange:
+		codes.ResourceExhausted, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange:
 		return true
 	default:
 		return false

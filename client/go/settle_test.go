@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 )
@@ -187,8 +188,11 @@ func TestSettle_AContextThatHasEndedSpendsNothing(t *testing.T) {
 func TestSettle_ARefusedSettlementLeavesTheHandleAsItWas(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake, c *Client) {
 		f.onSettle = func(_ context.Context, _ int, method string) (bool, error) {
-			if method == "dead-letter" {
+			switch method {
+			case "dead-letter":
 				return false, failure(t, codes.InvalidArgument, ReasonInvalidArgument, nil)
+			case "complete":
+				return false, failure(t, codes.AlreadyExists, ReasonIdempotencyKeyReused, nil)
 			}
 			return true, nil
 		}
@@ -196,6 +200,10 @@ func TestSettle_ARefusedSettlementLeavesTheHandleAsItWas(t *testing.T) {
 		h := claimN(t, c, 1)[0]
 		_, err := h.DeadLetter(t.Context(), strings.Repeat("x", 256), "")
 		require.ErrorIs(t, err, ErrInvalidArgument)
+		_, err = h.Complete(t.Context(), WithFollowUps(FollowUp{NewMessage: NewMessage{IdempotencyKey: "taken"}}))
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, ReasonIdempotencyKeyReused, e.Reason, "S10: nothing changed")
 		time.Sleep(time.Minute)
 		require.NoError(t, h.Context().Err(), "it is renewed again")
 		_, err = h.Retry(t.Context(), RetryOptions{})
@@ -256,7 +264,10 @@ func TestS3_WhatASettlementSays(t *testing.T) {
 		f.put(6)
 		hs := claimN(t, c, 6)
 		ctx := t.Context()
-		_, err := hs[0].Complete(ctx, WithResult([]byte("out")))
+		_, err := hs[0].Complete(ctx, WithResult([]byte("out")), WithFollowUps(
+			FollowUp{NewMessage: NewMessage{Payload: []byte("a"), OrderingKey: "o", IdempotencyKey: "i", Delay: time.Second}},
+			FollowUp{Queue: "other", NewMessage: NewMessage{Priority: 3}},
+		))
 		require.NoError(t, err)
 		for i, o := range []RetryOptions{{Error: "no\xff"}, {Delay: 1500 * time.Microsecond}, {Delay: AtOnce}} {
 			_, err = hs[1+i].Retry(ctx, o)
@@ -268,6 +279,12 @@ func TestS3_WhatASettlementSays(t *testing.T) {
 		require.NoError(t, err)
 
 		require.Equal(t, []byte("out"), f.seen("complete")[0].req.(*queueboxv1.CompleteRequest).GetResult())
+		follow := f.seen("complete")[0].req.(*queueboxv1.CompleteRequest).GetFollowUps()
+		require.Len(t, follow, 2)
+		require.True(t, proto.Equal(follow[0], &queueboxv1.EnqueueRequest{
+			Queue: hs[0].Message().Queue, Payload: []byte("a"), OrderingKey: "o", IdempotencyKey: "i", DelayMs: 1000,
+		}))
+		require.True(t, proto.Equal(follow[1], &queueboxv1.EnqueueRequest{Queue: "other", Priority: 3}))
 		retries := f.seen("retry")
 		policy, rounded, atOnce := retries[0].req.(*queueboxv1.RetryRequest), retries[1].req.(*queueboxv1.RetryRequest), retries[2].req.(*queueboxv1.RetryRequest)
 		require.Nil(t, policy.DelayMs, "unset takes the policy of the queue")
