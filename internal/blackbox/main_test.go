@@ -14,7 +14,12 @@ import (
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 )
 
-func TestMain(m *testing.M) { os.Exit(Main(m)) }
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(workerOf); addr != "" {
+		os.Exit(workerProcess(addr))
+	}
+	os.Exit(Main(m))
+}
 
 // shortLeases lets the tests that wait for the end of a lease be quick.
 const shortLeases = "--queue-min-lease=50ms"
