@@ -45,7 +45,7 @@ func (c *watchCmd) Run(e *Env) error {
 			})
 			switch lost, ok := errors.AsType[*rpcError](err); {
 			case ctx.Err() != nil:
-				return nil
+				return nil //nolint:nilerr // an interrupt is how it ends
 			case ok && transient(lost.code) && (away || look > 1):
 				if !away {
 					s.note("%s; going on", lost)
