@@ -3,6 +3,7 @@ package server
 import (
 	"database/sql"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -241,8 +242,11 @@ func badInputs() []badInput {
 		}), bad, invalid, "queue.retry_policy.min_backoff_ms"},
 		{"CreateQueue, retention", createWith(func(q *queueboxv1.Queue) { q.CompletedRetentionMs = 599_999 }), bad, invalid, "queue.completed_retention_ms"},
 		{"CreateQueue, ordering mode", createWith(func(q *queueboxv1.Queue) { q.OrderingMode = 9 }), bad, invalid, "queue.ordering_mode"},
-		{"E13 CreateQueue, in flight", createWith(func(q *queueboxv1.Queue) { q.MaxInFlight = 1 }), codes.Unimplemented, "UNIMPLEMENTED", "queue.max_in_flight"},
-		{"E13 CreateQueue, rate", createWith(func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = 1 }), codes.Unimplemented, "UNIMPLEMENTED", "queue.max_claims_per_second"},
+		{"CreateQueue, in flight", createWith(func(q *queueboxv1.Queue) { q.MaxInFlight = -1 }), bad, invalid, "queue.max_in_flight"},
+		{"CreateQueue, rate", createWith(func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = -1 }), bad, invalid, "queue.max_claims_per_second"},
+		{"CreateQueue, no rate at all", createWith(func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = math.NaN() }), bad, invalid, "queue.max_claims_per_second"},
+		{"CreateQueue, rate of one in years", createWith(func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = 1e-9 }), bad, invalid, "queue.max_claims_per_second"},
+		{"CreateQueue, rate without end", createWith(func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = math.Inf(1) }), bad, invalid, "queue.max_claims_per_second"},
 		{"E13 CreateQueue, messages", createWith(func(q *queueboxv1.Queue) { q.MaxMessages = 1 }), codes.Unimplemented, "UNIMPLEMENTED", "queue.max_messages"},
 		{"UpdateQueue without a mask", updateWith(&queueboxv1.Queue{}), bad, invalid, "update_mask"},
 		{"UpdateQueue, unknown path", updateWith(&queueboxv1.Queue{}, "max_attempts", "name"), bad, invalid, "update_mask.paths[1]"},

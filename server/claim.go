@@ -131,12 +131,18 @@ func (a *api) emptyReason(ctx context.Context, queue string, answer dispatch.Ans
 		return queueboxv1.EmptyReason_EMPTY_REASON_DEADLINE_TOO_SHORT
 	case dispatch.QueueUnknown:
 		return queueboxv1.EmptyReason_EMPTY_REASON_QUEUE_UNKNOWN
-	case dispatch.NoneReady, dispatch.NotEmpty:
+	case dispatch.NoneReady, dispatch.NotEmpty, dispatch.InFlightLimit, dispatch.RateLimit:
 	}
 	// Where the storage fails just now, the claim itself did not, and its answer stands.
 	q, err := a.catalog.get(ctx, queue)
 	if err == nil && q.Paused {
 		return queueboxv1.EmptyReason_EMPTY_REASON_PAUSED
+	}
+	switch answer.Empty { //nolint:exhaustive // the others are answered above
+	case dispatch.InFlightLimit:
+		return queueboxv1.EmptyReason_EMPTY_REASON_CONCURRENCY_LIMIT
+	case dispatch.RateLimit:
+		return queueboxv1.EmptyReason_EMPTY_REASON_RATE_LIMIT
 	}
 	// A delayed message comes first by itself, whatever waits behind a key.
 	if err == nil && !answer.Later && !answer.Replayed && a.blocked.get(ctx, q.ID) {

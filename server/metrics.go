@@ -24,6 +24,7 @@ type metrics struct {
 	refusedTotal   *prometheus.CounterVec
 	renewedTotal   *prometheus.CounterVec
 	statements     *prometheus.CounterVec
+	limitedTotal   *prometheus.CounterVec
 	gaveBackTotal  *prometheus.CounterVec
 	notifySent     *prometheus.CounterVec
 	notifyReceived prometheus.Counter
@@ -59,6 +60,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		refusedTotal:   counter("queuebox_settlements_refused_total", "Settlements that changed nothing, by reason.", "queue", "reason"),
 		renewedTotal:   counter("queuebox_renewals_total", "Renewals by result.", "result"),
 		statements:     counter("queuebox_claim_statements_total", "Storage claims by what started them.", "cause"),
+		limitedTotal:   counter("queuebox_claims_limited_total", "Storage claims that got less than they asked for by a limit of the queue.", "limit"),
 		gaveBackTotal:  counter("queuebox_claims_given_back_total", "Claims returned because their caller went away before the answer.", "result"),
 		notifySent:     counter("queuebox_notifications_sent_total", "Notifications to other servers.", "result"),
 		sweptTotal:     counter("queuebox_swept_total", "Messages ended by the sweep, by what became of them.", "outcome"),
@@ -104,7 +106,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 	info.WithLabelValues(version, backend).Set(1)
 	for _, c := range []prometheus.Collector{
 		m.enqueuedTotal, m.duplicateTotal, m.claimedTotal, m.settledTotal, m.refusedTotal, m.renewedTotal, m.statements,
-		m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
+		m.limitedTotal, m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
 		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.revokeTotal, m.redrivenTotal, m.purgedTotal,
 		m.watchedClaims, m.signalsTotal, m.upkeepFailed,
 		m.placedTotal, m.finishedTotal,
@@ -122,6 +124,9 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 func (m *metrics) zero() {
 	for _, c := range dispatch.Causes() {
 		m.statements.WithLabelValues(string(c))
+	}
+	for _, l := range []string{"in_flight", "rate"} {
+		m.limitedTotal.WithLabelValues(l)
 	}
 	for _, r := range []string{"ok", "lost"} {
 		m.renewedTotal.WithLabelValues(r)
@@ -286,6 +291,15 @@ func statusLabel(s storage.ItemStatus) string {
 
 // Statement and the next ones make metrics a dispatch.Metrics.
 func (m *metrics) Statement(c dispatch.Cause) { m.statements.WithLabelValues(string(c)).Inc() }
+
+// Limited counts a claim that a limit cut short.
+func (m *metrics) Limited(l storage.Limit) {
+	label := "rate"
+	if l == storage.LimitInFlight {
+		label = "in_flight"
+	}
+	m.limitedTotal.WithLabelValues(label).Inc()
+}
 
 // GaveBack counts one give-back.
 func (m *metrics) GaveBack(n int, err error) {

@@ -18,6 +18,9 @@ const (
 	leaseCeiling   = 7 * 24 * time.Hour
 	retentionFloor = 10 * time.Minute
 	maxMultiplier  = 10
+	// One claim a day, and more than a database does.
+	minClaimRate = 1e-5
+	maxClaimRate = 1e6
 )
 
 // checkSettings checks what an operator configured, in the words of Go.
@@ -52,8 +55,12 @@ func (c *check) settings(s storage.QueueSettings) {
 	if s.DeadRetention < 0 {
 		c.wrong("dead_retention_ms", "is negative; 0 means for ever")
 	}
-	c.notBuilt("max_in_flight", s.MaxInFlight != 0)
-	c.notBuilt("max_claims_per_second", s.MaxClaimsPerSecond != 0)
+	if s.MaxInFlight < 0 {
+		c.wrong("max_in_flight", "is negative; 0 means no limit")
+	}
+	if r := s.MaxClaimsPerSecond; r != 0 && !(r >= minClaimRate && r <= maxClaimRate) {
+		c.wrong("max_claims_per_second", "is %g; it must lie between %g and %g, or be 0, which means no limit", r, minClaimRate, maxClaimRate)
+	}
 	c.notBuilt("max_messages", s.MaxMessages != 0)
 }
 

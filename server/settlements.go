@@ -78,6 +78,7 @@ func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settle
 	out := make([]storage.Settled, len(items))
 	send := make([]storage.Settlement, 0, len(items))
 	index := make([]int, 0, len(items))
+	freed := map[int32]bool{}
 	for i := range items {
 		s := &items[i]
 		if s.err != nil {
@@ -97,6 +98,9 @@ func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settle
 		if s.err == nil {
 			send = append(send, s.Settlement)
 			index = append(index, i)
+			if q.MaxInFlight > 0 {
+				freed[q.ID] = false
+			}
 		}
 	}
 	if len(send) == 0 {
@@ -120,6 +124,14 @@ func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settle
 		}
 		a.settledItem(s.queue, send[k], settled, res.Now)
 		a.countFollowUps(s, settled)
+		if _, counts := freed[send[k].Ref.QueueID]; counts && settled.Status == storage.ItemApplied {
+			freed[send[k].Ref.QueueID] = true
+		}
+	}
+	for id, some := range freed {
+		if some {
+			a.dispatch.Freed(id)
+		}
 	}
 	return out, res.Now, nil
 }

@@ -66,7 +66,7 @@ func (a *api) updateQueue(ctx context.Context, in *queueboxv1.Queue, fields []qu
 			return storage.Queue{}, err
 		}
 		a.catalog.put(q, read)
-		if old.Paused && !q.Paused {
+		if old.Paused && !q.Paused || old.MaxInFlight != q.MaxInFlight || old.MaxClaimsPerSecond != q.MaxClaimsPerSecond {
 			a.dispatch.Announce(q.ID)
 		}
 		return q, nil

@@ -272,8 +272,10 @@ func badAdminInputs(c *Client, id string) []badInput {
 		"negative jitter":                          {"retry_policy.jitter", func(q *queueboxv1.Queue) { q.RetryPolicy = &queueboxv1.RetryPolicy{Jitter: -0.5} }},
 		"completed_retention_ms below 10 minutes":  {"completed_retention_ms", func(q *queueboxv1.Queue) { q.CompletedRetentionMs = 599_999 }},
 		"negative dead_retention_ms":               {"dead_retention_ms", func(q *queueboxv1.Queue) { q.DeadRetentionMs = -1 }},
-		"max_in_flight of a later build (E13)":     {"max_in_flight", func(q *queueboxv1.Queue) { q.MaxInFlight = 5 }},
-		"max_claims_per_second of a later (E13)":   {"max_claims_per_second", func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = 5 }},
+		"negative max_in_flight":                   {"max_in_flight", func(q *queueboxv1.Queue) { q.MaxInFlight = -1 }},
+		"negative max_claims_per_second":           {"max_claims_per_second", func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = -0.5 }},
+		"max_claims_per_second that is no number":  {"max_claims_per_second", func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = math.NaN() }},
+		"max_claims_per_second above 1e6":          {"max_claims_per_second", func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = 1e7 }},
 		"max_messages of a later build (E13)":      {"max_messages", func(q *queueboxv1.Queue) { q.MaxMessages = 5 }},
 		"an ordering_mode that nobody knows (E13)": {"ordering_mode", func(q *queueboxv1.Queue) { q.OrderingMode = 99 }},
 	} {

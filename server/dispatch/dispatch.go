@@ -40,6 +40,9 @@ const (
 	// had (somebody else has locked it) is tried again (C3).
 	minSpin = 50 * time.Millisecond
 	maxSpin = time.Second
+	// minLimit is the shortest pause before a queue is asked again whose rate left nothing:
+	// at a high rate several tokens are worth one statement.
+	minLimit = 10 * time.Millisecond
 	// minPoll is the shortest pause between polls of a busy queue on an engine that has
 	// no notifications.
 	minPoll = 50 * time.Millisecond
@@ -94,6 +97,8 @@ type Config struct {
 type Metrics interface {
 	// Statement counts a storage claim by the cause that started it.
 	Statement(cause Cause)
+	// Limited counts storage claims that got less than they asked for by a limit.
+	Limited(limit storage.Limit)
 	// GaveBack counts claims returned for callers that went away.
 	GaveBack(n int, err error)
 	// NotifySent and NotifyReceived count notifications.
@@ -144,6 +149,9 @@ const (
 	QueueUnknown
 	Draining
 	DeadlineTooShort
+	// InFlightLimit and RateLimit: a limit of the queue left nothing for now (L1, L2).
+	InFlightLimit
+	RateLimit
 )
 
 // Answer is what a call got.
@@ -327,6 +335,21 @@ func (d *Dispatcher) WakeName(name string) {
 // Announce is Wake on this server and on all others.
 func (d *Dispatcher) Announce(queueID int32) {
 	d.Wake(queueID)
+	d.tell(queueID)
+}
+
+// Freed says that a lease of a queue with max_in_flight is over, beside Settled, to the
+// other servers: their waiters may be held up by the limit. Where a look of this server was
+// not, they are not either.
+func (d *Dispatcher) Freed(queueID int32) {
+	if q := d.queue(queueID); q != nil && q.unlimited() {
+		return
+	}
+	d.tell(queueID)
+}
+
+// tell wakes the other servers, soon.
+func (d *Dispatcher) tell(queueID int32) {
 	if !d.notifies {
 		return
 	}

@@ -30,15 +30,19 @@ type fakeStore struct {
 	sent       [][]int32
 	claims     []storage.Ref
 	failNotify int
-	slow       time.Duration // of a claim, before it reads
-	slowAfter  time.Duration // of a claim, after it has read
-	fail       error
-	panics     bool
-	running    int
-	overlap    bool
-	wake       func(int32)
-	heard      func(storage.Notice)
-	up         func(bool)
+	// maxLeases and rate are limits of the queue.
+	maxLeases int
+	rate      float64
+	bucket    storage.Bucket
+	slow      time.Duration // of a claim, before it reads
+	slowAfter time.Duration // of a claim, after it has read
+	fail      error
+	panics    bool
+	running   int
+	overlap   bool
+	wake      func(int32)
+	heard     func(storage.Notice)
+	up        func(bool)
 }
 
 func newFake() *fakeStore {
@@ -83,9 +87,14 @@ func (f *fakeStore) Claim(_ context.Context, p storage.ClaimParams) (storage.Cla
 	}
 	now := time.Now()
 	res := storage.ClaimResult{Now: now}
+	left := f.leaves(now, &res)
 	for _, c := range p.Calls {
-		res.Calls = append(res.Calls, f.call(c, now))
+		c.Max = max(0, min(c.Max, left))
+		out := f.call(c, now)
+		res.Calls = append(res.Calls, out)
+		left -= len(out.Messages)
 	}
+	f.spend(now, left, &res)
 	for i, t := range f.ready {
 		if !f.taken[int64(i)] && (res.NextReady.IsZero() || t.Before(res.NextReady)) && t.After(now) {
 			res.NextReady = t
@@ -93,6 +102,51 @@ func (f *fakeStore) Claim(_ context.Context, p storage.ClaimParams) (storage.Cla
 	}
 	f.pause(f.slowAfter)
 	return res, nil
+}
+
+// leaves tells how many messages the limits leave.
+func (f *fakeStore) leaves(now time.Time, res *storage.ClaimResult) int {
+	left := 1 << 30
+	if f.maxLeases > 0 {
+		left = f.maxLeases
+		for _, end := range f.leases {
+			if end.After(now) {
+				left--
+				if res.LimitEnd.IsZero() || end.Before(res.LimitEnd) {
+					res.LimitEnd = end
+				}
+			}
+		}
+		res.Limit = storage.LimitInFlight
+	}
+	if f.rate > 0 {
+		f.bucket = f.bucket.At(f.rate, now)
+		left, res.Limit, res.LimitEnd = f.bucket.Tokens(now), storage.LimitRate, f.bucket.Next()
+	}
+	return left
+}
+
+// spend notes what was taken, and forgets a limit that left something.
+func (f *fakeStore) spend(now time.Time, left int, res *storage.ClaimResult) {
+	taken := 0
+	for _, c := range res.Calls {
+		taken += len(c.Messages)
+	}
+	if f.rate > 0 && taken > 0 {
+		f.bucket = f.bucket.Take(now, taken)
+		res.LimitEnd = f.bucket.Next()
+	}
+	if left > 0 {
+		res.Limit, res.LimitEnd = storage.LimitNone, time.Time{}
+	}
+}
+
+// settle ends the lease of a message for good.
+func (f *fakeStore) settle(position int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.leases, position)
+	f.ready[position] = time.Now().Add(1000 * time.Hour)
 }
 
 // pause sleeps without the lock, as a database does.
@@ -177,11 +231,12 @@ func (f *fakeStore) looks() int {
 
 type noMetrics struct{}
 
-func (noMetrics) Statement(Cause)     {}
-func (noMetrics) GaveBack(int, error) {}
-func (noMetrics) NotifySent(error)    {}
-func (noMetrics) NotifyReceived()     {}
-func (noMetrics) ListenUp(bool)       {}
+func (noMetrics) Statement(Cause)       {}
+func (noMetrics) Limited(storage.Limit) {}
+func (noMetrics) GaveBack(int, error)   {}
+func (noMetrics) NotifySent(error)      {}
+func (noMetrics) NotifyReceived()       {}
+func (noMetrics) ListenUp(bool)         {}
 
 // start makes a dispatcher over a fake, inside a synctest bubble.
 func start(t *testing.T, f *fakeStore, change ...func(*Config)) *Dispatcher {

@@ -33,7 +33,8 @@ func (q *queue) run() {
 // stop forgets what only a running poller keeps up to date.
 func (q *queue) stop() {
 	q.running, q.look, q.tail, q.empty = false, false, false, false
-	q.due, q.retryAt, q.pollAt = time.Time{}, time.Time{}, time.Time{}
+	q.due, q.retryAt, q.pollAt, q.limitAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	q.limit = storage.LimitNone
 	q.spin, q.poll = 0, q.d.cfg.PollInterval
 }
 
@@ -58,7 +59,7 @@ func (q *queue) next(now time.Time) (Cause, time.Duration) {
 		q.pollAt = now.Add(q.pollPause())
 	}
 	at, cause := q.pollAt, CausePoll
-	for _, t := range []time.Time{q.due, q.leases.next(), q.retryAt} {
+	for _, t := range []time.Time{q.due, q.leases.next(), q.retryAt, q.limitAt} {
 		if !t.IsZero() && t.Before(at) {
 			at, cause = t, CauseTimer
 		}
@@ -98,6 +99,7 @@ type flight struct {
 	timer   bool   // a delay or a lease ended before the look
 	retried bool   // the look repeats one that could not have what was ready
 	last    uint64 // the last waiter that was there when the look began
+	freed   uint64 // queue.freed when the look began
 }
 
 func (q *queue) lookOnce(cause Cause) {
@@ -197,10 +199,10 @@ func (q *queue) pick(cause Cause) *flight {
 	f.retried = !q.retryAt.IsZero() && !q.retryAt.After(now)
 	// The result tells the next ready time; a message that is enqueued while the
 	// statement runs sets it again.
-	q.due, q.retryAt = time.Time{}, time.Time{}
+	q.due, q.retryAt, q.limitAt = time.Time{}, time.Time{}, time.Time{}
 	q.begin()
 
-	f.last = q.seq
+	f.last, f.freed = q.seq, q.freed
 	rows, ids := 0, map[storage.ClaimID]bool{}
 	for _, w := range q.all() {
 		if !w.deadline.IsZero() && w.deadline.Sub(now) < MinDeadline {
@@ -319,6 +321,10 @@ func (q *queue) after(f *flight, res storage.ClaimResult, dealt, unfed int) {
 		q.spin = 0
 	}
 	q.adapt(f.cause, dealt)
+	if q.limit = res.Limit; q.limit != storage.LimitNone {
+		q.limited(f, res, now)
+		return
+	}
 	if unfed == 0 || res.More && dealt > 0 {
 		// Every call was served, so more may be there.
 		if q.waiting.Len() > 0 {
@@ -347,6 +353,28 @@ func (q *queue) after(f *flight, res storage.ClaimResult, dealt, unfed int) {
 		}
 	}
 	q.settleLooks(f)
+	q.empty = !q.look
+}
+
+// limited decides when to look next where a limit of the queue left less than was asked for:
+// not before it may leave more. The lock is held.
+func (q *queue) limited(f *flight, res storage.ClaimResult, now time.Time) {
+	q.d.cfg.Metrics.Limited(res.Limit)
+	switch wait := res.LimitEnd.Sub(res.Now); {
+	case res.LimitEnd.IsZero(): // a settlement tells, or the poll
+	case wait > 0:
+		q.spin = 0
+		q.limitAt = now.Add(max(wait, minLimit))
+	default:
+		// A lease that looks over still counts: somebody else has locked its row.
+		q.spin = min(max(2*q.spin, minSpin), maxSpin)
+		q.limitAt = now.Add(q.spin)
+	}
+	q.settleLooks(f)
+	if res.Limit == storage.LimitInFlight && q.freed != f.freed {
+		// A lease ended while the statement ran, perhaps after it had counted.
+		q.lookFor(CauseWake)
+	}
 	q.empty = !q.look
 }
 

@@ -67,10 +67,15 @@ type queue struct {
 	// ready but could not be had is tried again; pollAt the next poll; notBefore the end
 	// of the pause after an error. Local time, zero where there is none.
 	due, retryAt, pollAt, notBefore time.Time
-	leases                          leases
-	spin                            time.Duration
-	errorPause                      time.Duration
-	poll                            time.Duration
+	// limit is what kept messages back from the last look, limitAt when that may be over
+	// without anybody telling; freed counts the leases that were told to be over.
+	limit      storage.Limit
+	limitAt    time.Time
+	freed      uint64
+	leases     leases
+	spin       time.Duration
+	errorPause time.Duration
+	poll       time.Duration
 	// now, sent and later belong to the last look; later: it saw a delayed message.
 	now, sent time.Time
 	later     bool
@@ -181,8 +186,14 @@ func (q *queue) remove(w *waiter) {
 
 // finishEmpty answers a waiter that got nothing. The lock is held.
 func (q *queue) finishEmpty(w *waiter, why Empty) {
-	if q.info.ID == 0 && why == NoneReady {
+	switch {
+	case why != NoneReady:
+	case q.info.ID == 0:
 		why = QueueUnknown
+	case q.limit == storage.LimitInFlight:
+		why = InFlightLimit
+	case q.limit == storage.LimitRate:
+		why = RateLimit
 	}
 	a := Answer{Empty: why}
 	if w.looked {
@@ -274,6 +285,17 @@ func (q *queue) settled(position int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.leases.drop(position)
+	q.freed++
+	if q.running && q.limit == storage.LimitInFlight {
+		q.lookFor(CauseWake)
+	}
+}
+
+// unlimited tells whether a look was made that no limit of leases has cut short.
+func (q *queue) unlimited() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.running && q.limit != storage.LimitInFlight
 }
 
 func (q *queue) liveLeases(now time.Time) int {
