@@ -36,7 +36,7 @@ func (s *session) explain(err error) error {
 			info = d
 		case *errdetails.BadRequest:
 			for _, v := range d.GetFieldViolations() {
-				wrong = append(wrong, flagOf(v.GetField())+" "+v.GetDescription())
+				wrong = append(wrong, flagOf(v.GetField())+": "+v.GetDescription())
 			}
 		}
 	}

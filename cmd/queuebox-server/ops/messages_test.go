@@ -120,7 +120,7 @@ func TestCancel(t *testing.T) {
 	require.Equal(t, "order-1 is cancelled\n", b.ok("messages", "cancel", "jobs", "--idempotency-key=order-1"))
 	requireUsage(t, b.run("messages", "cancel", "jobs").err, "give ids of messages, or one --idempotency-key")
 	requireUsage(t, b.run("messages", "cancel", "jobs", first, "--idempotency-key=x").err, "give ids of messages, or one --idempotency-key")
-	requireFailure(t, b.run("messages", "cancel", "jobs", "nonsense").err, "message_id is not a message_id that a QueueBox server made")
+	requireFailure(t, b.run("messages", "cancel", "jobs", "nonsense").err, "message_id: is not a message_id that a QueueBox server made")
 }
 
 func TestRevoke(t *testing.T) {
@@ -195,8 +195,8 @@ func TestMessagesErrors(t *testing.T) {
 	requireUsage(t, b.run("messages", "list", "jobs", "--payload").err, "pass -o json too")
 	requireUsage(t, b.run("messages", "list", "jobs", "--since=-2h").err, "without a sign")
 	requireFailure(t, b.run("messages", "list", "nowhere").err, "QUEUE_NOT_FOUND")
-	requireFailure(t, b.run("messages", "list", "jobs", "--worker", strings.Repeat("w", 300)).err, "--worker (filter.worker_id) has 300 bytes")
-	requireFailure(t, b.run("messages", "get", "jobs", "nonsense").err, "message_id is not a message_id that a QueueBox server made")
+	requireFailure(t, b.run("messages", "list", "jobs", "--worker", strings.Repeat("w", 300)).err, "--worker (filter.worker_id): has 300 bytes")
+	requireFailure(t, b.run("messages", "get", "jobs", "nonsense").err, "message_id: is not a message_id that a QueueBox server made")
 	b.ok("queues", "create", "other")
 	requireFailure(t, b.run("messages", "get", "other", id).err, "MESSAGE_NOT_FOUND); 'messages list' shows")
 }

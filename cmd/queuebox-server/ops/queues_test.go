@@ -178,7 +178,7 @@ func TestQueuesErrors(t *testing.T) {
 	requireFailure(t, b.run("queues", "get", "nowhere").err, "QUEUE_NOT_FOUND); 'queues list' shows")
 	b.ok("queues", "create", "jobs")
 	requireFailure(t, b.run("queues", "create", "jobs").err, "QUEUE_EXISTS")
-	requireFailure(t, b.run("queues", "update", "jobs", "--min-lease=2h", "--max-lease=1h").err, "--min-lease (queue.min_lease_ms) is 7200000; it must lie between")
+	requireFailure(t, b.run("queues", "update", "jobs", "--min-lease=2h", "--max-lease=1h").err, "--min-lease (queue.min_lease_ms): is 7200000; it must lie between")
 	requireUsage(t, b.run("queues", "update", "jobs").err, "at least one setting")
 	requireUsage(t, b.run("queues", "create", "x", "--lease=1500us").err, "--lease: want whole milliseconds")
 	requireUsage(t, b.run("queues", "create", "x", "--lease=-1s").err, "--lease: is negative")
