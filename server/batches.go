@@ -31,8 +31,10 @@ type batch struct {
 	limit int64
 	// page goes on after a position with up to limit messages. done is the count so far.
 	page func(ctx context.Context, after int64, limit int, done int64, dryRun bool) (storage.BatchResult, error)
-	// until is when the call answers with what it has.
-	until time.Time
+	// until is when the call answers with what it has; no page is begun that would take longer
+	// than that, as far as the longest one so far tells.
+	until   time.Time
+	longest time.Duration
 }
 
 // batched is what a batch did.
@@ -64,7 +66,7 @@ func (b *batch) over() bool {
 	case <-b.api.streams.draining:
 		return true
 	default:
-		return !b.api.now().Before(b.until)
+		return !b.api.now().Add(b.longest).Before(b.until)
 	}
 }
 
@@ -127,7 +129,9 @@ func (b *batch) another(ctx context.Context, after int64) bool {
 func (b *batch) call(ctx context.Context, after int64, limit int, done int64, dryRun bool) (storage.BatchResult, error) {
 	call, cancel := b.api.statement(ctx)
 	defer cancel()
+	began := b.api.now()
 	res, err := b.page(call, after, limit, done, dryRun)
+	b.longest = max(b.longest, b.api.now().Sub(began))
 	if err != nil {
 		return res, err
 	}

@@ -108,10 +108,10 @@ func TestBatchesAnswerBeforeTheDeadline(t *testing.T) {
 	for _, what := range []faults.Method{faults.Redrive, faults.Purge} {
 		t.Run(string(what), func(t *testing.T) {
 			h := serve(t)
-			const n = 3000
+			const n = 5000
 			h.dead(n)
-			h.faults.Inject(what, faults.Fault{DelayAfter: 150 * time.Millisecond})
-			ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
+			h.faults.Inject(what, faults.Fault{DelayAfter: 400 * time.Millisecond})
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 			defer cancel()
 			count, more, err := h.batch(ctx, what, false)
 			require.NoError(t, err, "no DEADLINE_EXCEEDED")
