@@ -29,18 +29,38 @@ func cliPage(t *testing.T) (string, []pageBlock) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/cli.md")
 	require.NoError(t, err)
-	var blocks []pageBlock
-	for _, m := range regexp.MustCompile("(?s)<!-- clitest(?:: ([a-z ]+))? -->\n```([a-z]+)\n(.*?)```\n").FindAllStringSubmatch(string(page), -1) {
-		blocks = append(blocks, pageBlock{mark: m[1], kind: m[2], text: m[3]})
-	}
+	blocks := markedBlocks(string(page))
 	require.Len(t, blocks, strings.Count(string(page), "```\n"), "every piece of the page is run or compared")
 	return string(page), blocks
+}
+
+// markedBlocks are the pieces of a page that are run or compared.
+func markedBlocks(page string) []pageBlock {
+	var blocks []pageBlock
+	for _, m := range regexp.MustCompile("(?s)<!-- clitest(?:: ([a-z ]+))? -->\n```([a-z]+)\n(.*?)```\n").FindAllStringSubmatch(page, -1) {
+		blocks = append(blocks, pageBlock{mark: m[1], kind: m[2], text: m[3]})
+	}
+	return blocks
 }
 
 // TestTheCommandsOfThePage runs the lines of docs/cli.md as printed, in order, in one shell, and compares what
 // the page says that they print.
 func TestTheCommandsOfThePage(t *testing.T) {
 	_, blocks := cliPage(t)
+	runBlocks(t, blocks)
+}
+
+// TestTheRedriveAndPurgeOfTheOperationsPage does the same for the marked pieces of docs/operations.md.
+func TestTheRedriveAndPurgeOfTheOperationsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	blocks := markedBlocks(string(page))
+	require.NotEmpty(t, blocks)
+	runBlocks(t, blocks)
+}
+
+func runBlocks(t *testing.T, blocks []pageBlock) {
+	t.Helper()
 	server := blackbox.Start(t, blackbox.Options{Storage: "sqlite://" + filepath.Join(t.TempDir(), "queuebox.db")})
 	dir := t.TempDir()
 	require.NoError(t, os.Symlink(blackbox.Binary(t), filepath.Join(dir, "queuebox-server")))
