@@ -78,7 +78,9 @@ func (r *crashRun) producer(n int, clients []*Client) {
 		var req queueboxv1.BatchEnqueueRequest
 		for range 1 + rnd.IntN(3)*rnd.IntN(4) {
 			key := fmt.Sprintf("p%d-%d", n, i)
-			req.Requests = append(req.Requests, &queueboxv1.EnqueueRequest{Queue: crashQueue, IdempotencyKey: key, Payload: []byte("payload of " + key)})
+			req.Requests = append(req.Requests, &queueboxv1.EnqueueRequest{
+				Queue: crashQueue, IdempotencyKey: key, OrderingKey: crashKey(rnd), Payload: []byte("payload of " + key),
+			})
 			i++
 		}
 		// The last call is finished, too: the work context ends later.
@@ -255,12 +257,13 @@ func (r *crashRun) underLoad(t *testing.T) {
 // so that a message whose lease ended stands behind no other one for long.
 const maxOpen = 40
 
-// TestD4Crash kills the server with SIGKILL again and again under load, some of the
+// TestD4O1O5O9Crash kills the server with SIGKILL again and again under load, some of the
 // times inside a COMMIT: on PostgreSQL a proxy cuts its answer first, and there two
 // servers are killed in turn. Nothing may be lost, doubled or stuck for longer than its
-// lease, and the attempts must be exact. QUEUEBOX_TEST_KILLS and QUEUEBOX_TEST_SEED
+// lease, the attempts must be exact, and the messages of an ordering key must be delivered one
+// at a time and in order (O1, O5, O9). QUEUEBOX_TEST_KILLS and QUEUEBOX_TEST_SEED
 // make it longer or repeat it.
-func TestD4Crash(t *testing.T) { //nolint:tparallel // its load would disturb the tests that measure times
+func TestD4O1O5O9Crash(t *testing.T) { //nolint:tparallel // its load would disturb the tests that measure times
 	kills := int(setting(t, "QUEUEBOX_TEST_KILLS", 50))
 	seed := setting(t, "QUEUEBOX_TEST_SEED", uint64(time.Now().UnixNano()))
 	Together(t, func(t *testing.T, db *Database) {
@@ -348,6 +351,7 @@ func TestD4Crash(t *testing.T) { //nolint:tparallel // its load would disturb th
 		workers.Wait()
 		require.Zero(t, open, "messages are stuck")
 		r.ledger.check(t, db, 10*time.Second)
+		checkOrder(t, db)
 		if db.Engine == EnginePostgres {
 			require.NotZero(t, inCommit)
 		}
