@@ -116,7 +116,12 @@ const root = "../.."
 
 func readme(t *testing.T) []block {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "README.md"))
+	return page(t, "README.md")
+}
+
+func page(t *testing.T, name string) []block {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(root, name))
 	require.NoError(t, err)
 	all, err := blocks(string(page))
 	require.NoError(t, err)
