@@ -100,6 +100,7 @@ func newInstance(t *testing.T, testClock bool) *storagetest.Instance {
 		t.Helper()
 		return holdClaim(t, outside, ref, token, leaseEnd)
 	}
+	in.Own = ownSessions(path)
 	in.Mark = func(t *testing.T, ref storage.Ref, settleTime time.Time) {
 		t.Helper()
 		_, err := outside.ExecContext(t.Context(), `UPDATE message SET state = 3, lease_end = ?3, outcome = 1, mark_action = 1, settle_time = ?4

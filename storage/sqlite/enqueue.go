@@ -56,6 +56,8 @@ type enqueueBatch struct {
 	keys     map[orderingKey]int64
 	reused   bool
 	inserted int
+	// created is when a message was made that is only placed here (E12); 0 means now.
+	created int64
 }
 
 func newEnqueueBatch(c *session) *enqueueBatch {
@@ -131,7 +133,11 @@ func (b *enqueueBatch) add(ctx context.Context, m *storage.NewMessage, attribute
 	if behind {
 		place = placeParked
 	}
-	_, err = b.c.exec(ctx, qEnqueueInsert, position, m.QueueID, place, ready, m.Priority, maxAttempts, now,
+	created := now
+	if b.created != 0 {
+		created = b.created
+	}
+	_, err = b.c.exec(ctx, qEnqueueInsert, position, m.QueueID, place, ready, m.Priority, maxAttempts, created,
 		toInstant(m.ExpireTime), m.WireBytes, m.ContentType, m.IdempotencyKey, keyID, attributes,
 		len(m.Payload), blob(m.Payload))
 	if err != nil {

@@ -42,6 +42,32 @@ func scanLive(rows interface{ Scan(...any) error }, more ...any) (storage.Claime
 	return c, err
 }
 
+// scanShown reads a row of get_live or list_live: a marked message shows what its mark says (E12).
+func scanShown(rows interface{ Scan(...any) error }) (storage.Message, error) {
+	var (
+		settling, retried   bool
+		reason              storage.DeadReason
+		settled, ready      sql.NullInt64
+		failure, reasonCode sql.NullString
+		result              []byte
+	)
+	c, err := scanLive(rows, &settling, &retried, &reason, &settled, &ready, &failure, &reasonCode, &result)
+	m := c.Message
+	if err != nil || !settling {
+		return m, err
+	}
+	m.DeadReason, m.Result = reason, result
+	if retried {
+		m.ReadyTime = fromNullMillis(ready)
+	} else {
+		m.FinishTime = fromNullMillis(settled)
+	}
+	if m.State != storage.StateCompleted {
+		m.LastError, m.ReasonCode = failure.String, reasonCode.String
+	}
+	return m, nil
+}
+
 // scanFinished reads a row of the columns that get_completed, get_dead, list_completed
 // and list_dead share.
 func scanFinished(rows interface{ Scan(...any) error }) (storage.Message, error) {
@@ -93,8 +119,8 @@ func (c *session) message(ctx context.Context, ref storage.Ref, payload bool) (s
 	var m storage.Message
 	a := args(ref.QueueID, ref.Position, payload)
 	err := c.each(ctx, qGetLive, a, func(rows *sql.Rows) error {
-		live, err := scanLive(rows)
-		m = live.Message
+		var err error
+		m, err = scanShown(rows)
 		return err
 	})
 	for _, q := range []query{qGetCompleted, qGetDead} {
@@ -136,8 +162,8 @@ func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) 
 		var live, completed, dead []storage.Message
 		if len(p.DeadReasons) == 0 {
 			err := c.each(ctx, qListLive, a, func(rows *sql.Rows) error {
-				m, err := scanLive(rows)
-				live = append(live, m.Message)
+				m, err := scanShown(rows)
+				live = append(live, m)
 				return err
 			})
 			if err != nil {
@@ -247,8 +273,14 @@ func (s *Store) QueueStats(ctx context.Context, queueID int32) (storage.QueueSta
 		if err := c.one(ctx, qStatsBlocked, args(queueID), &st.Blocked); err != nil {
 			return err
 		}
-		st.Ready += due
-		st.Delayed += notYet
+		var completed, dead, ready, delayed int64
+		if err := c.one(ctx, qStatsMarked, args(queueID), &completed, &dead, &ready, &delayed); err != nil {
+			return err
+		}
+		st.Completed += completed
+		st.Dead += dead
+		st.Ready += due + ready
+		st.Delayed += notYet + delayed
 		st.OldestReady, st.AsOf = fromNullMillis(oldest), fromMillis(asOf)
 		if t := fromNullMillis(oldestDue); !t.IsZero() && (st.OldestReady.IsZero() || t.Before(st.OldestReady)) {
 			st.OldestReady = t

@@ -84,6 +84,16 @@ var plans = map[query]string{
 	qCompleteFollowUps: "SEARCH completed USING INTEGER PRIMARY KEY",
 
 	qBlocked: "message_key (key_id=?)",
+
+	qOwnComplete:       "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+	qOwnRetry:          "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+	qOwnDeadLetter:     "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+	qOwnOutcome:        "SEARCH s USING PRIMARY KEY (position=?)",
+	qOwnMarked:         "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+	qOwnFinishComplete: "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
+	qOwnFinishDead:     "SEARCH message USING INTEGER PRIMARY KEY (rowid=?)",
+	qOwnFinishRetry:    "SEARCH message USING INTEGER PRIMARY KEY (rowid=?)",
+	qStatsMarked:       "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
 }
 
 // mayScan are the statements that read a small table whole, and by which name: each queue
@@ -100,6 +110,10 @@ var (
 	sorts = []query{qClaimScan, qClaimPriority, qClaimNextReady, qClaimDue, qListLive, qListCompleted, qListDead, qMaintainCalls, qQueueList, qSweepPage, qSweepFind,
 		qPageDead, qPageCompleted, qPagePending}
 )
+
+// tables finds a walk over one that may be large; incoming and marked are read from their
+// start, since what is done is gone from there.
+var tables = regexp.MustCompile(`SCAN (message|completed|dead|settlement|queue|ordering_key|idempotency_key|m|c|d|s|q)\n`)
 
 // TestC12_Plans pins the plans on a database that has no statistics, and on such as were
 // taken while it was empty, full of ready, of delayed and of leased messages.
@@ -133,6 +147,9 @@ func checkPlans(t *testing.T, s *Store, when string) {
 		for _, m := range scans.FindAllStringSubmatch(plan, -1) {
 			// json_each, and its aliases j and h, is a list that the caller has bounded; few is
 			// one that the statement bounds itself.
+			if strings.HasPrefix(string(name), "own_") && !tables.MatchString("SCAN "+m[1]+"\n") || name == qStatsMarked && m[1] == "k" {
+				continue // what a statement of theirs makes of its own parameters, and what waits to be finished
+			}
 			if !slices.Contains([]string{"j", "h", "json_each", "few", "CONSTANT"}, m[1]) && mayScan[name] != m[1] {
 				t.Errorf("%s, %s: scans %s:\n%s", name, when, m[1], plan)
 			}
@@ -149,6 +166,9 @@ func explainPlan(t *testing.T, s *Store, text string) string {
 	n := 0
 	for n < len(values) && strings.Contains(text, fmt.Sprintf("?%d", n+1)) {
 		n++
+	}
+	if n == 0 {
+		n = strings.Count(bare(text), "?") // a statement for others counts its placeholders by their places
 	}
 	rows, err := s.writeDB.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, values[:n]...)
 	require.NoError(t, err, text)

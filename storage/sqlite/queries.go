@@ -128,11 +128,37 @@ const (
 	qStatsDelayed  query = "stats_delayed"
 	qStatsBlocked  query = "stats_blocked"
 	qStatsFinished query = "stats_finished"
+	qStatsMarked   query = "stats_marked"
 
 	qMaintainCalls      query = "maintain_calls"
 	qMaintainCallDelete query = "maintain_call_delete"
 	qMaintainLiveToken  query = "maintain_live_token"
 )
+
+// The statements of the own transaction, those that the server runs and those that others do.
+const (
+	qOwnIncoming       query = "own_incoming"
+	qOwnIncomingSome   query = "own_incoming_some"
+	qOwnIncomingDelete query = "own_incoming_delete"
+	qOwnRefuse         query = "own_refuse"
+	qOwnReused         query = "own_reused"
+	qOwnMarked         query = "own_marked"
+	qOwnMarkedSome     query = "own_marked_some"
+	qOwnMarkedDelete   query = "own_marked_delete"
+	qOwnFinishComplete query = "own_finish_complete"
+	qOwnFinishDead     query = "own_finish_dead"
+	qOwnFinishRetry    query = "own_finish_retry"
+
+	qOwnEnqueue    query = "own_enqueue"
+	qOwnComplete   query = "own_complete"
+	qOwnRetry      query = "own_retry"
+	qOwnDeadLetter query = "own_dead_letter"
+	qOwnOutcome    query = "own_outcome"
+)
+
+// ownClockExpr is the same clock as others can read it: not every build of SQLite knows
+// subsec.
+const ownClockExpr = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 
 // loadQueries reads the statements, with the clock replaced where a test wants another.
 func loadQueries(clock string) (map[query]string, error) {
@@ -154,6 +180,9 @@ func loadQueries(clock string) (map[query]string, error) {
 			return nil, fmt.Errorf("read statement %s: %w", e.Name(), err)
 		}
 		name := query(strings.TrimSuffix(e.Name(), ".sql"))
+		if clock != clockExpr {
+			whole = strings.ReplaceAll(whole, ownClockExpr, clock)
+		}
 		queries[name] = strings.ReplaceAll(whole, clockExpr, clock)
 	}
 	return queries, nil
@@ -165,16 +194,18 @@ var part = regexp.MustCompile(`\{\{([a-z_]+)\}\}`)
 // withParts puts the parts in, without their comments.
 func withParts(text string) (string, error) {
 	var err error
-	text = part.ReplaceAllStringFunc(text, func(name string) string {
-		raw, missing := queryFiles.ReadFile("queries/parts/" + part.FindStringSubmatch(name)[1] + ".sql")
-		err = errors.Join(err, missing)
-		var b strings.Builder
-		for line := range strings.Lines(string(raw)) {
-			if !strings.HasPrefix(line, "--") {
-				b.WriteString(line)
+	for part.MatchString(text) && err == nil {
+		text = part.ReplaceAllStringFunc(text, func(name string) string {
+			raw, missing := queryFiles.ReadFile("queries/parts/" + part.FindStringSubmatch(name)[1] + ".sql")
+			err = errors.Join(err, missing)
+			var b strings.Builder
+			for line := range strings.Lines(string(raw)) {
+				if !strings.HasPrefix(line, "--") {
+					b.WriteString(line)
+				}
 			}
-		}
-		return strings.TrimSpace(b.String())
-	})
+			return strings.TrimSpace(b.String())
+		})
+	}
 	return text, err
 }

@@ -239,7 +239,10 @@ func ownTexts(t *testing.T, e *env) {
 		}
 		at := 0
 		for i := range s.Parameters {
-			placeholder := fmt.Sprintf("%s%d", sign, i+1)
+			placeholder := sign
+			if sign == "$" {
+				placeholder = fmt.Sprintf("$%d", i+1)
+			}
 			k := strings.Index(s.SQL[at:], placeholder)
 			require.GreaterOrEqual(t, k, 0, "%s: %s after the ones before", s.Name, placeholder)
 			at += k + len(placeholder)

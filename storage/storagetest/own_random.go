@@ -75,7 +75,11 @@ type ownLoad struct {
 	t     *testing.T
 	table string
 	stop  atomic.Bool
-	mu    sync.Mutex
+	// Where a session that writes holds the whole database, everybody waits for it: what is
+	// held is held for a shorter time, and leases are longer.
+	lease, late, long time.Duration
+
+	mu sync.Mutex
 	// sent are the committed messages: producer/number, in the order of each producer.
 	plain  int
 	idem   map[string]bool
@@ -105,7 +109,11 @@ func ownRandom(t *testing.T, e *env) {
 	e = e.on(e.newQueue(t, set))
 	l := &ownLoad{
 		env: e, t: t, table: fmt.Sprintf("own_business_%d", e.queue.ID),
+		lease: 300 * time.Millisecond, late: 400 * time.Millisecond, long: 700 * time.Millisecond,
 		idem: map[string]bool{}, counts: map[string]int{}, claims: map[storage.Ref]int32{},
+	}
+	if !e.caps.RowLocks {
+		l.lease, l.late, l.long = 1200*time.Millisecond, 1300*time.Millisecond, 30*time.Millisecond
 	}
 	e.in.Own.Exec(t, "CREATE TABLE "+l.table+" (message_id TEXT NOT NULL, claim_token TEXT NOT NULL, outcome TEXT NOT NULL)")
 	var load, upkeep sync.WaitGroup
@@ -166,7 +174,7 @@ func (l *ownLoad) produce(p int) {
 			}
 		}
 		if rand.IntN(10) == 0 {
-			time.Sleep(rand.N(300 * time.Millisecond)) // a transaction that takes its time
+			time.Sleep(rand.N(l.long)) // a transaction that takes its time
 		}
 		switch {
 		case err != nil || rand.IntN(7) == 0:
@@ -198,7 +206,7 @@ func (l *ownLoad) produce(p int) {
 func (l *ownLoad) work(w int) {
 	for !l.stop.Load() {
 		res, err := l.store.Claim(l.t.Context(), storage.ClaimParams{
-			QueueID: l.queue.ID, Calls: []storage.ClaimCall{call(fmt.Sprint("w", w), 1+rand.IntN(4), 300*time.Millisecond)},
+			QueueID: l.queue.ID, Calls: []storage.ClaimCall{call(fmt.Sprint("w", w), 1+rand.IntN(4), l.lease)},
 		})
 		if err != nil || len(res.Calls[0].Messages) == 0 {
 			time.Sleep(5 * time.Millisecond) // nothing there
@@ -227,7 +235,7 @@ func (l *ownLoad) work(w int) {
 // settleOwn settles in a transaction with a business row.
 func (l *ownLoad) settleOwn(c storage.Claimed) {
 	if rand.IntN(8) == 0 {
-		time.Sleep(rand.N(400 * time.Millisecond)) // too long for some
+		time.Sleep(rand.N(l.late)) // too long for some
 	}
 	s := l.begin(failLater{}, l.level())
 	item := storage.Settlement{Ref: c.Message.Ref, Token: c.Token, Action: ownActions[[]int{0, 0, 0, 0, 1, 2}[rand.IntN(6)]], HasDelay: rand.IntN(2) == 0}
@@ -250,7 +258,7 @@ func (l *ownLoad) settleOwn(c storage.Claimed) {
 		return
 	}
 	if rand.IntN(8) == 0 {
-		time.Sleep(rand.N(700 * time.Millisecond)) // past the end of the lease
+		time.Sleep(rand.N(l.long)) // past the end of the lease
 	}
 	switch z := rand.IntN(100); {
 	case z < 12:

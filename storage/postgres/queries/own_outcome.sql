@@ -1,5 +1,5 @@
 -- Reads what a claim was settled as (E12): by a mark whose transaction has committed, or by
--- anybody with this token. One row where it was settled, no row where it was not, or is past
+-- anybody with this token (0 is nobody, 5 an operator who revoked it). One row where it was settled, no row where it was not, or is past
 -- the retention of the history. Every placeholder stands once and in order.
 -- Leans on message_pkey, settlement_position, completed_position, dead_pkey.
 WITH given AS MATERIALIZED (
@@ -34,7 +34,7 @@ found AS MATERIALIZED (
     FROM queuebox.settlement s
     WHERE s.queue_id = 0 /* queue_id */
       AND s.position = (SELECT n.position FROM named n WHERE n.queue_id = 0 /* queue_id */)
-      AND s.token = (SELECT n.token FROM named n)
+      AND s.token = (SELECT n.token FROM named n) AND s.action <> 5
     UNION ALL
     SELECT 1, 0, c.finish_time, NULL
     FROM queuebox.completed c
@@ -46,7 +46,7 @@ found AS MATERIALIZED (
     FROM queuebox.dead d
     WHERE d.queue_id = 0 /* queue_id */
       AND d.position = (SELECT n.position FROM named n WHERE n.queue_id = 0 /* queue_id */)
-      AND d.token = (SELECT n.token FROM named n) AND d.action <> 0
+      AND d.token = (SELECT n.token FROM named n) AND d.action NOT IN (0, 5)
 )
 SELECT CASE f.outcome WHEN 1 THEN 'COMPLETED' WHEN 2 THEN 'RETRIED' WHEN 3 THEN 'DEAD' WHEN 4 THEN 'RELEASED' ELSE 'CANCELLED' END AS outcome,
     CASE f.dead_reason WHEN 1 THEN 'REJECTED' WHEN 2 THEN 'ATTEMPTS_EXHAUSTED' WHEN 4 THEN 'EXPIRED' ELSE '' END AS dead_reason,

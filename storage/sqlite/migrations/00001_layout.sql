@@ -206,7 +206,8 @@ CREATE TABLE claim_pace (
     full_ns  INTEGER NOT NULL
 ) STRICT;
 
--- What transactions of others enqueued and the server has not placed yet (E12).
+-- What transactions of others enqueued and the server has not placed yet (E12). The
+-- constraints are what Enqueue checks; their names are what the caller reads.
 CREATE TABLE incoming (
     id              INTEGER PRIMARY KEY AUTOINCREMENT,
     queue_id        INTEGER NOT NULL,
@@ -214,16 +215,41 @@ CREATE TABLE incoming (
     delay           INTEGER,
     available_time  INTEGER,
     expire_time     INTEGER,
-    priority        INTEGER NOT NULL DEFAULT 0,
-    max_attempts    INTEGER NOT NULL DEFAULT 0,
-    idempotency_key TEXT    NOT NULL DEFAULT '',
-    content_hash    BLOB,
-    ordering_key    TEXT    NOT NULL DEFAULT '',
+    priority        INTEGER NOT NULL,
+    max_attempts    INTEGER NOT NULL,
+    idempotency_key TEXT    NOT NULL,
+    ordering_key    TEXT    NOT NULL,
     wire_bytes      INTEGER NOT NULL,
-    content_type    TEXT    NOT NULL DEFAULT '',
+    payload_limit   INTEGER NOT NULL,
+    content_type    TEXT    NOT NULL,
     attributes      TEXT,
-    payload         BLOB    NOT NULL
+    -- Why the row can never become a message; NULL while it may.
+    refused         TEXT,
+    payload         BLOB    NOT NULL,
+    CONSTRAINT payload_too_large CHECK (length(payload) <= payload_limit),
+    CONSTRAINT content_type_too_long CHECK (length(CAST(content_type AS BLOB)) <= 255),
+    CONSTRAINT idempotency_key_too_long CHECK (length(CAST(idempotency_key AS BLOB)) <= 255),
+    CONSTRAINT ordering_key_too_long CHECK (length(CAST(ordering_key AS BLOB)) <= 255),
+    CONSTRAINT priority_out_of_range CHECK (priority BETWEEN -2147483648 AND 2147483647),
+    CONSTRAINT max_attempts_out_of_range CHECK (max_attempts BETWEEN 0 AND 2147483647),
+    CONSTRAINT delay_out_of_range CHECK (delay BETWEEN 0 AND 315360000000),
+    CONSTRAINT delay_and_available_time CHECK (delay IS NULL OR available_time IS NULL),
+    CONSTRAINT available_time_out_of_range CHECK (available_time BETWEEN 0 AND 7258118400000),
+    CONSTRAINT expire_time_out_of_range CHECK (expire_time BETWEEN 0 AND 7258118400000)
 ) STRICT;
+
+-- What a constraint cannot say.
+-- +goose StatementBegin
+CREATE TRIGGER incoming_attributes BEFORE INSERT ON incoming WHEN new.attributes IS NOT NULL
+BEGIN
+    SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_not_text')
+        WHERE json_type(new.attributes) <> 'object' OR EXISTS (SELECT 1 FROM json_each(new.attributes) WHERE type <> 'text');
+    SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_too_many')
+        WHERE (SELECT count(*) FROM json_each(new.attributes)) > 64;
+    SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_too_large')
+        WHERE (SELECT sum(length(CAST(key AS BLOB)) + length(CAST(value AS BLOB))) FROM json_each(new.attributes)) > 65536;
+END;
+-- +goose StatementEnd
 
 -- Messages that were marked and not finished yet (E12).
 CREATE TABLE marked (
@@ -231,3 +257,14 @@ CREATE TABLE marked (
     queue_id INTEGER NOT NULL,
     position INTEGER NOT NULL
 ) STRICT;
+
+-- UPDATE cannot stand inside another statement in SQLite, so a trigger appends what the
+-- mark has marked. It looks at statements that write the outcome, which are no others.
+-- +goose StatementBegin
+CREATE TRIGGER message_marked AFTER UPDATE OF outcome ON message WHEN new.state = 3 AND old.state = 1
+BEGIN
+    SELECT RAISE(ABORT, 'CHECK constraint failed: reason_code_too_long') WHERE length(CAST(new.mark_reason_code AS BLOB)) > 255;
+    SELECT RAISE(ABORT, 'CHECK constraint failed: result_too_large') WHERE length(new.mark_result) > 33554432;
+    INSERT INTO marked (queue_id, position) VALUES (new.queue_id, new.position);
+END;
+-- +goose StatementEnd

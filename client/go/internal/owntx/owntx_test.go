@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"github.com/queuebox/queuebox/internal/testdb"
 	"github.com/queuebox/queuebox/server"
 	"github.com/queuebox/queuebox/storage/postgres"
+	"github.com/queuebox/queuebox/storage/sqlite"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -235,6 +237,38 @@ func onPostgres(t *testing.T, test func(t *testing.T, w *world)) {
 	}
 }
 
+// everywhere runs a test on PostgreSQL, and on SQLite with sqltx.
+func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	onPostgres(t, test)
+	t.Run("sqltx/sqlite", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "queue.db")
+		store, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		config := server.DefaultConfig()
+		config.Store = store
+		w := &world{client: serve(t, config)}
+		dsn := "file:" + path + "?_pragma=busy_timeout(10000)"
+		w.helper = sqlHelper(t, "sqlite", dsn)
+		beside, err := sql.Open("sqlite", dsn)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, beside.Close()) })
+		w.exec = func(t *testing.T, text string) {
+			t.Helper()
+			_, err := beside.ExecContext(t.Context(), text)
+			require.NoError(t, err)
+		}
+		w.count = func(t *testing.T, table string) (n int) {
+			t.Helper()
+			require.NoError(t, beside.QueryRowContext(t.Context(), "SELECT count(*) FROM "+table).Scan(&n))
+			return n
+		}
+		w.exec(t, "CREATE TABLE invoice (n integer PRIMARY KEY)")
+		test(t, w)
+	})
+}
+
 func insert(n int) func(context.Context, tx) error {
 	return func(ctx context.Context, tx tx) error {
 		return tx.exec(ctx, fmt.Sprintf("INSERT INTO invoice VALUES (%d)", n))
@@ -242,7 +276,7 @@ func insert(n int) func(context.Context, tx) error {
 }
 
 func TestE12_EverySettlementIsCommittedWithTheRows(t *testing.T) {
-	onPostgres(t, everySettlement)
+	everywhere(t, everySettlement)
 }
 
 func everySettlement(t *testing.T, w *world) {
@@ -280,7 +314,7 @@ func everySettlement(t *testing.T, w *world) {
 }
 
 func TestE12_AFailureOfTheWorkLeavesTheClaimAsItWas(t *testing.T) {
-	onPostgres(t, workFails)
+	everywhere(t, workFails)
 }
 
 func workFails(t *testing.T, w *world) {
@@ -310,7 +344,7 @@ func workFails(t *testing.T, w *world) {
 }
 
 func TestE12_ALostClaimLeavesNoRow(t *testing.T) {
-	onPostgres(t, lostClaim)
+	everywhere(t, lostClaim)
 }
 
 func lostClaim(t *testing.T, w *world) {
@@ -332,7 +366,7 @@ func lostClaim(t *testing.T, w *world) {
 // TestK2_TheLeaseMayEndWhileTheTransactionIsOpen: the row lock holds the claim, and nothing ends
 // the context of the work.
 func TestK2_TheLeaseMayEndWhileTheTransactionIsOpen(t *testing.T) {
-	onPostgres(t, leaseEnds)
+	everywhere(t, leaseEnds)
 }
 
 func leaseEnds(t *testing.T, w *world) {
@@ -404,7 +438,7 @@ func TestD8_ACommitWithoutAnAnswer(t *testing.T) {
 }
 
 func TestE12_EnqueueIsCommittedWithTheRows(t *testing.T) {
-	onPostgres(t, enqueues)
+	everywhere(t, enqueues)
 }
 
 func enqueues(t *testing.T, w *world) {

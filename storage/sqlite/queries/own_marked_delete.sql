@@ -1,0 +1,2 @@
+-- Removes a mark that is finished. Leans on the primary key.
+DELETE FROM marked WHERE id = ?1
