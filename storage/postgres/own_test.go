@@ -221,7 +221,7 @@ GRANT SELECT (queue_id, position, state, token, lease_end, attempt, max_attempts
     outcome, mark_dead_reason, settle_time, mark_delay_us) ON queuebox.message TO %;
 GRANT UPDATE (state, lease_end, outcome, mark_action, mark_dead_reason, settle_time, mark_delay_us, mark_error,
     mark_reason_code, mark_result) ON queuebox.message TO %;
-GRANT SELECT (queue_id, position, token, outcome, dead_reason, settle_time, available_time) ON queuebox.settlement TO %;
+GRANT SELECT (queue_id, position, token, action, outcome, dead_reason, settle_time, available_time) ON queuebox.settlement TO %;
 GRANT SELECT (queue_id, position, token, finish_time) ON queuebox.completed TO %;
 GRANT SELECT (queue_id, position, token, state, action, dead_reason, finish_time) ON queuebox.dead TO %;`
 
