@@ -36,8 +36,13 @@ type Explanation struct {
 	Message Message
 	// Paused: the queue is.
 	Paused bool
-	// Head is the message of the same key that stands in front, and HeadState its state: dead
-	// where it blocks the key (O7). The zero Ref where nothing does.
+	// Settling: a transaction of its worker has marked the message (E12); its State is what the
+	// mark says.
+	Settling bool
+	// Parked: it is the turn of another message of its key. Head is the one that stands in
+	// front, and HeadState its state: dead where it blocks the key (O7). The zero Ref where
+	// nothing does, which is so for a moment while the key moves on.
+	Parked    bool
 	Head      Ref
 	HeadState State
 	// MaxInFlight or MaxClaimsPerSecond of the queue is used up right now (L1, L2).

@@ -26,7 +26,7 @@ func Statements() (map[string]string, error) {
 		"maintain_calls": s.maintainCalls, "sweep": s.sweep, "cancel": s.cancel,
 		"retain_dead": s.retainDead, "retain_completed": s.retainCompleted, "retain_settlement": s.retainSettlement,
 		"lock_completion": s.lockCompletion, "complete_follow_ups": s.completeFollowUps,
-		"revoke": s.revoke, "look": s.look,
+		"revoke": s.revoke, "explain": s.explain, "look": s.look,
 		"pick_pending": s.pickPending, "pick_completed": s.pickCompleted, "pick_dead": s.pickDead, "redrive": s.redrive,
 		"purge_pending": s.purgePending, "purge_completed": s.purgeCompleted, "purge_dead": s.purgeDead,
 	}, err

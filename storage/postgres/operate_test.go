@@ -34,6 +34,16 @@ func TestC12OperatorsPlansArePinned(t *testing.T) {
 				t.Logf("look: %d claims, %d buffers", n, plan.buffers())
 				require.LessOrEqual(t, plan.buffers(), 5*n+10, "look")
 			}
+			// The first message of the queue has none in front of it, the last one all of them.
+			for _, which := range []string{"min", "max"} {
+				position := d.lines(t, "SELECT "+which+"(position)::text FROM queuebox.message WHERE queue_id = $1 AND state = 0", q.ID)[0]
+				plan := p.explain(t, "explain", fmt.Sprint(q.ID), position)
+				pinned(t, "explain", plan)
+				t.Logf("explain %s: %d buffers", which, plan.buffers())
+				if which == "min" && at != "all leased" {
+					require.LessOrEqual(t, plan.buffers(), 100, "explain")
+				}
+			}
 			for _, refund := range []string{"true", "false"} {
 				plan := p.explain(t, "revoke", fmt.Sprint(q.ID), position, refund)
 				pinned(t, "revoke", plan)

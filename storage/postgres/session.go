@@ -27,7 +27,10 @@ const transactionSettings = `SELECT set_config('plan_cache_mode', 'force_generic
  set_config('jit', 'off', true), set_config('lock_timeout', '2s', true),
  set_config('idle_in_transaction_session_timeout', '10s', true)`
 
-const begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
+const (
+	begin         = "BEGIN ISOLATION LEVEL READ COMMITTED"
+	beginSnapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+)
 
 // Inner retries after a deadlock or a serialization failure (D2).
 const (
@@ -85,6 +88,24 @@ func (s *Store) run(ctx context.Context, what string, write bool, steps []step) 
 		all = append(all, steps...)
 		return s.send(ctx, conn, append(all, step{sql: "COMMIT"}))
 	}), write)
+}
+
+// snapshot runs steps that change nothing, all on one snapshot, in one round trip.
+func (s *Store) snapshot(ctx context.Context, what string, steps ...step) error {
+	return classify(what, s.repeat(ctx, false, func() error {
+		conn, err := s.acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		all := make([]step, 0, len(steps)+3)
+		all = append(all, step{sql: beginSnapshot})
+		if s.pooled {
+			all = append(all, step{sql: transactionSettings})
+		}
+		all = append(all, steps...)
+		return s.send(ctx, conn, append(all, step{sql: "COMMIT"}))
+	}), false)
 }
 
 // transact runs two round trips in one transaction: first, then what next makes of

@@ -15,7 +15,7 @@ var queryFiles embed.FS
 type statements struct {
 	own ownStatements
 	// What has become of claims, and the operator's calls on one message.
-	look, revoke string
+	look, explain, revoke string
 	// Ordering keys: their locks, and the head of each.
 	enqueueOrdered, addNames, lockNames, lockNamesFree, lockKeys, lockKeysFree, promote, waitRow string
 	keysLook, lockKeyIDs, removeKeys                                                             string
@@ -73,7 +73,7 @@ func loadStatements(testClock string) (statements, error) {
 		"message_get": &s.messageGet, "message_list": &s.messageList,
 		"notify": &s.notify, "now": &s.now, "ready": &s.ready, "durability": &s.durability,
 		"maintain_calls": &s.maintainCalls, "partitions": &s.partitions,
-		"sweep": &s.sweep, "cancel": &s.cancel, "key_position": &s.keyPosition, "revoke": &s.revoke, "look": &s.look,
+		"sweep": &s.sweep, "cancel": &s.cancel, "key_position": &s.keyPosition, "revoke": &s.revoke, "explain": &s.explain, "look": &s.look,
 		"retain_dead": &s.retainDead, "retain_completed": &s.retainCompleted, "retain_settlement": &s.retainSettlement,
 		"retain_completed_hour": &s.retainCompletedHour, "retain_settlement_hour": &s.retainSettlementHour,
 		"retain_hours": &s.retainHours, "retain_keys": &s.retainKeys,

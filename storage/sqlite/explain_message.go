@@ -2,11 +2,71 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 
 	"github.com/queuebox/queuebox/storage"
 )
 
-// Explain is not built yet.
-func (s *Store) Explain(_ context.Context, _ storage.Ref) (storage.Explanation, error) {
-	return storage.Explanation{}, storage.ErrNotSupported
+// maxAhead is how many messages in front of another are counted.
+const maxAhead = 10_000
+
+// Explain implements storage.Operator. All is read on one snapshot, and the clock after it was
+// taken, so that nothing which it shows lies ahead of the clock by mistake.
+func (s *Store) Explain(ctx context.Context, ref storage.Ref) (storage.Explanation, error) {
+	var x storage.Explanation
+	err := s.read(ctx, "explain", func(c *session) error {
+		x = storage.Explanation{}
+		var err error
+		if x.Message, err = c.message(ctx, ref, false); err != nil {
+			return err
+		}
+		if x.Now, err = c.now(ctx); err != nil {
+			return err
+		}
+		return c.keepsBack(ctx, &x)
+	})
+	if err != nil {
+		return storage.Explanation{}, err
+	}
+	return x, nil
+}
+
+// keepsBack reads what keeps a live message from being claimed.
+func (c *session) keepsBack(ctx context.Context, x *storage.Explanation) error {
+	m := &x.Message
+	var (
+		place         int
+		state         storage.State
+		head, blocked sql.NullInt64
+		headState     sql.NullInt16
+		ready         bool
+	)
+	err := c.one(ctx, qExplainMessage, args(m.Ref.QueueID, m.Ref.Position, x.Now.UnixMilli()),
+		&x.Paused, &place, &state, &x.CancelRequested, &head, &headState, &blocked, &ready)
+	if errors.Is(err, sql.ErrNoRows) {
+		q, err := c.queueBy(ctx, qQueueGetByID, m.Ref.QueueID)
+		x.Paused = q.Paused
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	x.Settling = state == storage.StateSettling
+	x.LastAttempt = m.MaxAttempts > 0 && m.Attempt >= m.MaxAttempts
+	x.Parked = place == placeParked
+	switch {
+	case head.Valid:
+		x.Head, x.HeadState = storage.Ref{QueueID: m.Ref.QueueID, Position: head.Int64}, storage.State(headState.Int16)
+	case blocked.Valid:
+		x.Head, x.HeadState = storage.Ref{QueueID: m.Ref.QueueID, Position: blocked.Int64}, storage.StateDead
+	}
+	if !ready {
+		return nil
+	}
+	err = c.one(ctx, qExplainAhead, args(m.Ref.QueueID, m.Priority, m.ReadyTime.UnixMilli(), m.Ref.Position, x.Now.UnixMilli()), &x.Ahead)
+	if x.Ahead > maxAhead {
+		x.Ahead = -1
+	}
+	return err
 }

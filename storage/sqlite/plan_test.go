@@ -50,6 +50,8 @@ var plans = map[query]string{
 	qOrderingKeyGet: "SEARCH m USING COVERING INDEX message_key (key_id=?)",
 	qEndCopy:        "SEARCH m USING INTEGER PRIMARY KEY (rowid=?)",
 	qCancelAsk:      "SEARCH message USING INTEGER PRIMARY KEY (rowid=?)",
+	qExplainMessage: "SEARCH m USING INTEGER PRIMARY KEY",
+	qExplainAhead:   "message_ready (queue_id=? AND priority=? AND ready_time<?)",
 	qLook:           "SEARCH m USING INTEGER PRIMARY KEY",
 	qRevokeHold:     "SEARCH message USING INTEGER PRIMARY KEY",
 	qRevokeReturn:   "SEARCH message USING INTEGER PRIMARY KEY",

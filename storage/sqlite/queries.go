@@ -85,6 +85,8 @@ const (
 	qExplainFinished query = "explain_finished"
 	qExplainHistory  query = "explain_history"
 	qExplainOthers   query = "explain_others"
+	qExplainMessage  query = "explain_message"
+	qExplainAhead    query = "explain_ahead"
 
 	qCompleteFollowUps query = "complete_follow_ups"
 

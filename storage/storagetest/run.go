@@ -63,13 +63,14 @@ func sections() []section {
 			{"message", messageRules()},
 		}},
 		{"bytes", []group{{"round_trip", roundTripRules()}}},
-		{"volume", []group{{"volume", volumeRules()}, {"operate_volume", operateVolumeRules()}}},
+		{"volume", []group{{"volume", volumeRules()}, {"explain_volume", explainVolumeRules()}, {"operate_volume", operateVolumeRules()}}},
 		{"retention", []group{{"retention", retentionRules()}}},
 		{"upkeep", []group{
 			{"sweep", sweepRules()},
 			{"cancel", cancelRules()},
 			{"revoke", revokeRules()},
 			{"look", lookRules()},
+			{"explain", explainRules()},
 			{"upkeep_race", upkeepRaceRules()},
 		}},
 		{"ordering", []group{
