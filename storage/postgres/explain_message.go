@@ -24,6 +24,7 @@ func (s *Store) Explain(ctx context.Context, ref storage.Ref) (storage.Explanati
 		headState     *int16
 		ahead         *int64
 		now           time.Time
+		limits        explainedLimits
 	)
 	err := s.snapshot(
 		ctx, "explain",
@@ -36,7 +37,8 @@ func (s *Store) Explain(ctx context.Context, ref storage.Ref) (storage.Explanati
 			},
 		)},
 		step{sql: s.sql.explain, args: []any{ref.QueueID, ref.Position}, scan: one(func(r pgx.Rows) error {
-			return r.Scan(&now, &paused, &place, &state, &asked, &head, &headState, &blocked, &ahead)
+			return r.Scan(&now, &paused, &place, &state, &asked, &head, &headState, &blocked, &ahead,
+				&limits.inFlight, &limits.perSecond, &limits.leased, &limits.rate, &limits.full)
 		})},
 	)
 	if err != nil {
@@ -56,10 +58,27 @@ func (s *Store) Explain(ctx context.Context, ref storage.Ref) (storage.Explanati
 	case blocked != nil:
 		out.Head, out.HeadState = storage.Ref{QueueID: ref.QueueID, Position: *blocked}, storage.StateDead
 	}
+	out.InFlightLimit, out.RateLimit = limits.reached(out.Now)
 	if ahead != nil {
 		if out.Ahead = *ahead; out.Ahead > maxAhead {
 			out.Ahead = -1
 		}
 	}
 	return out, nil
+}
+
+// explainedLimits are the limits of a queue and what is used up of them.
+type explainedLimits struct {
+	inFlight        *int32
+	perSecond, rate *float64
+	leased, full    *int64
+}
+
+// reached tells which of the limits would keep the next message back. L1, L2.
+func (l explainedLimits) reached(now time.Time) (inFlight, rate bool) {
+	inFlight = l.inFlight != nil && *l.inFlight > 0 && l.leased != nil && *l.leased >= int64(*l.inFlight)
+	if l.perSecond != nil && *l.perSecond > 0 && l.rate != nil {
+		rate = storage.Bucket{Rate: *l.rate, Full: *l.full}.At(*l.perSecond, now).Tokens(now) < 1
+	}
+	return inFlight, rate
 }

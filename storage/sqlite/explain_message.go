@@ -42,12 +42,18 @@ func (c *session) keepsBack(ctx context.Context, x *storage.Explanation) error {
 		headState     sql.NullInt16
 		ready         bool
 	)
-	err := c.one(ctx, qExplainMessage, args(m.Ref.QueueID, m.Ref.Position, x.Now.UnixMilli()),
-		&x.Paused, &place, &state, &x.CancelRequested, &head, &headState, &blocked, &ready)
-	if errors.Is(err, sql.ErrNoRows) {
-		q, err := c.queueBy(ctx, qQueueGetByID, m.Ref.QueueID)
-		x.Paused = q.Paused
+	q, err := c.queueBy(ctx, qQueueGetByID, m.Ref.QueueID)
+	if err != nil {
 		return err
+	}
+	x.Paused = q.Paused
+	if err := c.limitsReached(ctx, q, x); err != nil {
+		return err
+	}
+	err = c.one(ctx, qExplainMessage, args(m.Ref.QueueID, m.Ref.Position, x.Now.UnixMilli()),
+		&place, &state, &x.CancelRequested, &head, &headState, &blocked, &ready)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
 	}
 	if err != nil {
 		return err
@@ -69,4 +75,25 @@ func (c *session) keepsBack(ctx context.Context, x *storage.Explanation) error {
 		x.Ahead = -1
 	}
 	return err
+}
+
+// limitsReached tells which limits of the queue would keep the next message back. L1, L2.
+func (c *session) limitsReached(ctx context.Context, q storage.Queue, x *storage.Explanation) error {
+	if q.MaxClaimsPerSecond > 0 {
+		var b storage.Bucket
+		err := c.one(ctx, qLimitBucket, args(q.ID), &b.Rate, &b.Full)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		x.RateLimit = b.At(q.MaxClaimsPerSecond, x.Now).Tokens(x.Now) < 1
+	}
+	if q.MaxInFlight > 0 {
+		var leased int32
+		var end sql.NullInt64
+		if err := c.one(ctx, qLimitLeased, args(q.ID), &leased, &end); err != nil {
+			return err
+		}
+		x.InFlightLimit = leased >= q.MaxInFlight
+	}
+	return nil
 }

@@ -22,6 +22,7 @@ func explainRules() []rule {
 		{name: "C3_a_lease_that_is_over", clocks: settable, run: explainOver},
 		{name: "C18_S14_what_ends_with_the_lease", clocks: settable, run: explainEnding},
 		{name: "a_paused_queue", clocks: settable, run: explainPaused},
+		{name: "L1_L2_a_limit_that_is_reached", clocks: settable, run: explainLimits},
 		{name: "S3_a_retry", clocks: settable, run: explainRetried},
 		{name: "S8_finished_messages", clocks: settable, run: explainFinished},
 		{name: "S8_no_such_message", clocks: settable, run: explainNotFound},
@@ -122,6 +123,28 @@ func explainPaused(t *testing.T, e *env) {
 	e.requireWhy(t, refs[1], storage.Explanation{Paused: true, Ahead: 1})
 	require.Equal(t, storage.StateCancelled, e.cancel(t, refs[0]))
 	e.requireWhy(t, refs[0], storage.Explanation{Paused: true})
+}
+
+func explainLimits(t *testing.T, e *env) {
+	s := settings()
+	s.MaxInFlight, s.MaxClaimsPerSecond = 2, 1
+	e = e.on(e.newQueue(t, s))
+	refs := e.many(t, 3)
+	e.requireWhy(t, refs[2], storage.Explanation{Ahead: 2})
+	cs := e.claimN(t, 3)
+	require.Len(t, cs, 1, "L2")
+	e.requireWhy(t, refs[2], storage.Explanation{RateLimit: true, Ahead: 1})
+	e.advance(t, time.Second)
+	e.requireWhy(t, refs[2], storage.Explanation{Ahead: 1})
+	cs = append(cs, e.claimN(t, 3)...)
+	require.Len(t, cs, 2)
+	e.requireWhy(t, refs[2], storage.Explanation{RateLimit: true, InFlightLimit: true})
+	e.advance(t, time.Second)
+	e.requireWhy(t, refs[2], storage.Explanation{InFlightLimit: true})
+	require.Empty(t, e.claimN(t, 1), "L1")
+	e.revoke(t, cs[0].Message.Ref, true)
+	e.requireWhy(t, refs[2], storage.Explanation{})
+	require.Len(t, e.claimN(t, 1), 1)
 }
 
 func explainRetried(t *testing.T, e *env) {

@@ -2,15 +2,17 @@
 -- runs before it; the clock is read after both, so that nothing which they show lies ahead of it
 -- by mistake. What blocks its key counts where it has no head. Ahead counts what a claim would
 -- take first, up to 10,001, and skips what no claim would take; null where the message is not
--- ready itself. One row, whether or not the message is live.
--- Leans on message_pkey, message_head, message_ready, message_delayed, queue_pkey, ordering_key_pkey, dead_pkey.
+-- ready itself. What the limits of the queue leave is read as limit_state.sql reads it. One row, whether or not the message is live.
+-- Leans on message_pkey, message_head, message_ready, message_delayed, queue_pkey, ordering_key_pkey, dead_pkey,
+-- claim_pace_pkey, claim_slot_pkey.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 live AS MATERIALIZED (
     SELECT m.queue_id, m.position, m.place, m.state, m.key_id, m.priority, m.ready_time, m.lease_end, m.cancel_requested
     FROM queuebox.message m
     WHERE m.queue_id = $1::integer AND m.position = $2::bigint
 )
-SELECT clock.now, q.paused, l.place, l.state, l.cancel_requested, head.position, head.state, blocked.position, ahead.count
+SELECT clock.now, q.paused, l.place, l.state, l.cancel_requested, head.position, head.state, blocked.position, ahead.count,
+    q.max_in_flight, q.max_claims_per_second, slots.leased, pace.rate, pace.full_ns
 FROM clock
 LEFT JOIN queuebox.queue q ON q.queue_id = $1
 LEFT JOIN live l ON true
@@ -58,3 +60,18 @@ LEFT JOIN LATERAL (
     ) taken
     WHERE l.place < 2 AND l.ready_time <= clock.now AND (l.state = 0 OR (l.state = 1 AND l.lease_end <= clock.now))
 ) ahead ON true
+LEFT JOIN LATERAL (
+    SELECT p.rate, p.full_ns, p.slot_from
+    FROM queuebox.claim_pace p WHERE p.queue_id = q.queue_id ORDER BY p.seq DESC LIMIT 1
+) pace ON true
+LEFT JOIN LATERAL (
+    SELECT count(DISTINCT s.position) AS leased
+    FROM queuebox.claim_slot s
+    CROSS JOIN LATERAL (
+        SELECT 1 FROM queuebox.message m
+        WHERE m.queue_id = s.queue_id AND m.position = s.position
+          AND CASE m.state WHEN 3 THEN true WHEN 1 THEN m.lease_end > clock.now ELSE false END
+        LIMIT 1
+    ) m
+    WHERE q.max_in_flight > 0 AND s.queue_id = q.queue_id AND s.seq >= coalesce(pace.slot_from, 0)
+) slots ON true

@@ -1,7 +1,8 @@
--- What keeps a live message from being claimed, but for those in front of it: whether its queue is
--- paused, where it stands, the head of its key where it is parked, and the dead message that blocks
--- the key. ?3 is the storage clock as the snapshot has read it. No row where the message is not live. Leans on the primary keys and on message_head.
-SELECT q.paused, m.place, m.state, m.cancel_requested, h.position, iif(h.state = 3, 1, h.state),
+-- What keeps a live message from being claimed, but for those in front of it: where it stands, the
+-- head of its key where it is parked, and the dead message that blocks the key. ?3 is the storage
+-- clock as the snapshot has read it. No row where the message is not live. Leans on the primary
+-- keys and on message_head.
+SELECT m.place, m.state, m.cancel_requested, h.position, iif(h.state = 3, 1, h.state),
        iif(m.place = 2 AND q.ordering = 2, (SELECT d.position FROM ordering_key AS k CROSS JOIN dead AS d
         WHERE k.id = m.key_id AND d.position = k.blocked_by AND d.state = 4 AND k.blocked_by < m.position), NULL),
        m.place < 2 AND m.ready_time <= ?3
