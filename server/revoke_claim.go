@@ -39,9 +39,9 @@ func (a *api) RevokeClaim(ctx context.Context, req *queueboxv1.RevokeClaimReques
 	}
 	a.leaseOver(ref)
 	a.claimChanged(ref)
-	if res.Ready {
-		a.dispatch.Announce(q.ID)
-	}
+	// Where the message is not ready itself, the next one of its key may be, or one that a
+	// limit of the queue held back.
+	a.dispatch.Announce(q.ID)
 	a.log.InfoContext(ctx, "claim revoked", "queue", q.Name, "message_id", req.GetMessageId(), "worker_id", res.WorkerID,
 		"state", strings.ToLower(stateName(res.Message.State)))
 	return &queueboxv1.RevokeClaimResponse{Message: wireMessage(q.Name, &res.Message)}, nil

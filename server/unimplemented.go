@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-
 	"google.golang.org/grpc"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
@@ -14,11 +12,6 @@ import (
 // Work is not built yet.
 func (a *api) Work(grpc.BidiStreamingServer[queueboxv1.WorkRequest, queueboxv1.WorkResponse]) error {
 	return unimplemented("WorkerService.Work")
-}
-
-// ExplainMessage is not built yet.
-func (a *api) ExplainMessage(context.Context, *queueboxv1.ExplainMessageRequest) (*queueboxv1.ExplainMessageResponse, error) {
-	return nil, unimplemented("AdminService.ExplainMessage")
 }
 
 // unknownMethod answers calls of methods and services that no build of this version

@@ -419,12 +419,25 @@ func badAdminInputs(c *Client, id string) []badInput {
 
 	all = append(all, badBatchInputs(c)...)
 
+	for _, bad := range []struct {
+		name string
+		want Want
+		req  *queueboxv1.ExplainMessageRequest
+	}{
+		{"without a queue", invalid("queue"), &queueboxv1.ExplainMessageRequest{MessageId: id}},
+		{"without a message_id", invalid("message_id"), &queueboxv1.ExplainMessageRequest{Queue: "q"}},
+		{"foreign message_id", invalid("message_id"), &queueboxv1.ExplainMessageRequest{Queue: "q", MessageId: "nonsense"}},
+		{"S8 message_id of another queue", messageNotFound, &queueboxv1.ExplainMessageRequest{Queue: "other", MessageId: id}},
+		{"S8 unknown queue", messageNotFound, &queueboxv1.ExplainMessageRequest{Queue: "unknown", MessageId: id}},
+	} {
+		add(bad.want, "ExplainMessage "+bad.name, func(ctx context.Context) error {
+			_, err := c.Admin.ExplainMessage(ctx, bad.req)
+			return err
+		})
+	}
+
 	// E13: what later builds have is refused, never accepted and ignored.
 	later := func(name string, call func(ctx context.Context) error) { add(unimplemented, "E13 "+name, call) }
-	later("ExplainMessage", func(ctx context.Context) error {
-		_, err := c.Admin.ExplainMessage(ctx, &queueboxv1.ExplainMessageRequest{Queue: "q", MessageId: id})
-		return err
-	})
 	add(invalid("queue"), "GetTransactionSql without a queue", func(ctx context.Context) error {
 		_, err := c.Admin.GetTransactionSql(ctx, &queueboxv1.GetTransactionSqlRequest{})
 		return err
