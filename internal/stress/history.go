@@ -17,7 +17,9 @@ type History struct {
 	messages map[storage.Ref]*message
 	blocking map[int32]bool
 	problems []string
-	dropped  int
+	// told are the messages whose story stands among the problems.
+	told    map[storage.Ref]bool
+	dropped int
 }
 
 // message is all that is known of one message.
@@ -77,7 +79,7 @@ const maxProblems = 200
 
 // NewHistory makes an empty one. In the queues named a dead message blocks its key (O7).
 func NewHistory(blocking ...int32) *History {
-	h := &History{messages: map[storage.Ref]*message{}, blocking: map[int32]bool{}}
+	h := &History{messages: map[storage.Ref]*message{}, blocking: map[int32]bool{}, told: map[storage.Ref]bool{}}
 	for _, id := range blocking {
 		h.blocking[id] = true
 	}
@@ -170,6 +172,49 @@ func (h *History) fail(rule, format string, args ...any) {
 	}
 	h.problems = append(h.problems, rule+": "+fmt.Sprintf(format, args...))
 }
+
+// maxTold bounds the messages whose story is told.
+const maxTold = 6
+
+// tell adds what is known of a message, in the order of time.
+func (h *History) tell(m *message) {
+	if h.told[m.ref] || len(h.told) >= maxTold {
+		return
+	}
+	h.told[m.ref] = true
+	type line struct {
+		at   time.Time
+		text string
+	}
+	lines := []line{}
+	add := func(s span, format string, args ...any) {
+		lines = append(lines, line{s.sent, fmt.Sprintf("%s to %s ", s.sent.Format(clock), s.got.Format(clock)) + fmt.Sprintf(format, args...)})
+	}
+	add(m.enqueued, "enqueued")
+	for _, d := range m.deliveries {
+		add(span{d.Sent, d.Got}, "delivered, attempt %d, token %.6s", d.Attempt, d.Token)
+	}
+	for _, s := range m.settles {
+		add(span{s.Sent, s.Got}, "%s %s %s, token %.6s", s.Action, s.Verdict, s.Outcome, s.Token)
+	}
+	for _, c := range m.calls {
+		add(c.span, "%s", c.what)
+	}
+	for _, r := range m.redrives {
+		add(r, "redriven")
+	}
+	for _, t := range m.deaths {
+		add(span{t, t}, "dead or cancelled")
+	}
+	slices.SortFunc(lines, func(a, b line) int { return a.at.Compare(b.at) })
+	text := fmt.Sprintf("the story of %v:", m.ref)
+	for _, l := range lines {
+		text += "\n    " + l.text
+	}
+	h.problems = append(h.problems, text)
+}
+
+const clock = "15:04:05.000000"
 
 // Acknowledged are the messages whose enqueue was acknowledged.
 func (h *History) Acknowledged() []storage.Ref {

@@ -149,7 +149,9 @@ func (h *History) judgeKey(key string, ms []*message) {
 			}
 			for _, r := range ms[:i] {
 				if h.jumped(m, d, r) {
-					h.fail("O5", "key %s: %v delivered at %v before %v", key, m.ref, d.Got.Format("15:04:05.000"), r.ref)
+					h.fail("O5", "key %s: %v delivered at %v before %v", key, m.ref, d.Got.Format(clock), r.ref)
+					h.tell(r)
+					h.tell(m)
 				}
 			}
 		}
