@@ -171,7 +171,11 @@ func (h *History) jumped(m *message, d Delivery, r *message) bool {
 // liveSince is the last moment before t at which the message was live for certain, and the
 // redrive that made it so, where one did.
 func (m *message) liveSince(t time.Time) (from time.Time, redrive span, ok bool) {
-	if got := m.enqueued.got; !got.IsZero() && got.Before(t) {
+	// An answer can come after the message was delivered and has ended.
+	early := func(s span) bool {
+		return slices.ContainsFunc(m.deliveries, func(d Delivery) bool { return d.Got.After(s.sent) && d.Sent.Before(s.got) })
+	}
+	if got := m.enqueued.got; !got.IsZero() && got.Before(t) && !early(m.enqueued) {
 		from, ok = got, true
 	}
 	for _, d := range m.deliveries {
@@ -181,7 +185,7 @@ func (m *message) liveSince(t time.Time) (from time.Time, redrive span, ok bool)
 		}
 	}
 	for _, x := range m.redrives {
-		if x.got.Before(t) && x.got.After(from) {
+		if x.got.Before(t) && x.got.After(from) && !early(x) {
 			from, redrive, ok = x.got, x, true
 		}
 	}

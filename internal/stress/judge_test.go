@@ -42,6 +42,13 @@ func TestJudge(t *testing.T) {
 			two(h)
 			deliver(h, 2, "b", 1, 10, 20)
 		}},
+		"answered after it has ended": {run: func(h *History) {
+			h.Enqueued(ref(1), "k", at(0), at(100))
+			h.Enqueued(ref(2), "k", at(0), at(1))
+			deliver(h, 1, "a", 1, 10, 20)
+			settle(h, 1, "a", "complete", Applied, "completed", "x", 30, 40)
+			deliver(h, 2, "b", 1, 110, 120)
+		}},
 		"both at once": {want: "O1", run: func(h *History) {
 			two(h)
 			deliver(h, 1, "a", 1, 10, 20)

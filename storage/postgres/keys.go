@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -12,7 +13,7 @@ import (
 )
 
 // keyed tells whether a message has an ordering key: its position is odd. Whatever may end
-// or move such a message goes through withKeys; only a claim, a renewal and a give-back do not.
+// or move such a message goes through withKeys; only a claim and a renewal do not.
 func keyed(ref storage.Ref) bool { return ref.Position&1 == 1 }
 
 // namedKey is an ordering key; an empty name is none.
@@ -54,22 +55,64 @@ func (s *Store) lockNames(keys []namedKey) []step {
 }
 
 // promoteStep puts the keys right that an earlier step of the transaction has locked.
-func (s *Store) promoteStep(ready *[]int32) step {
+func (s *Store) promoteStep(ready *[]int32) step { return s.headsStep(ready, nil) }
+
+// headsStep is promoteStep and tells whether a pending head was passed over, since somebody
+// has locked it.
+func (s *Store) headsStep(ready *[]int32, held *bool) step {
 	return step{sql: s.sql.promote, scan: each(
 		func() {
 			if ready != nil {
 				*ready = nil
 			}
+			if held != nil {
+				*held = false
+			}
 		},
 		func(r pgx.Rows) error {
-			var id int32
-			err := r.Scan(&id)
-			if ready != nil {
-				*ready = append(*ready, id)
+			var (
+				id     *int32
+				locked bool
+			)
+			err := r.Scan(&id, &locked)
+			if ready != nil && id != nil {
+				*ready = append(*ready, *id)
+			}
+			if held != nil && locked {
+				*held = true
 			}
 			return err
 		},
 	)}
+}
+
+const (
+	// headTries and headPause bound how often, and how soon, heads are looked at again that a
+	// claim had locked without taking them.
+	headTries = 50
+	headPause = 10 * time.Millisecond
+)
+
+// headsAgain puts the keys of messages right for which a transaction found the head locked. It
+// waits between the looks and not in one: nobody waits for anything but keys while he has the
+// lock of one. What is locked for longer is left to the sweep of the keys.
+func (s *Store) headsAgain(ctx context.Context, what string, refs []storage.Ref) error {
+	ids, positions := splitRefs(refs)
+	held := true
+	for n := 0; held && n < headTries; n++ {
+		pause := time.NewTimer(headPause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return nil // what the caller asked for is done
+		case <-pause.C:
+		}
+		err := s.write(ctx, what, step{sql: s.sql.lockKeys, args: []any{ids, positions}}, s.headsStep(nil, &held))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waitRow waits for a message that somebody else holds, before its key is locked: nobody

@@ -93,6 +93,16 @@ func (p page) keys(queueID int32, of func(picked) bool) (ids []int32, names []st
 	return ids, names
 }
 
+// ordered are those with an ordering key.
+func (p page) ordered(queueID int32) (refs []storage.Ref) {
+	for _, m := range p.rows {
+		if m.orderingKey != nil {
+			refs = append(refs, storage.Ref{QueueID: queueID, Position: m.position})
+		}
+	}
+	return refs
+}
+
 func (s *Store) lockNamesSQL(free bool) string {
 	if free {
 		return s.sql.lockNamesFree
@@ -106,11 +116,11 @@ const keyWait = "SELECT set_config('lock_timeout', '100ms', true)"
 
 // operate runs a statement that moves messages, between the locks of their ordering keys and the
 // promotion of those. Who has a key lets it go soon; where one does not, the keys that nobody
-// has are enough: lock gives the steps for both.
-func (s *Store) operate(ctx context.Context, what string, lock func(free bool) []step, ready *[]int32, st step) error {
+// has are enough: lock gives the steps for both. held is that of headsStep.
+func (s *Store) operate(ctx context.Context, what string, lock func(free bool) []step, ready *[]int32, held *bool, st step) error {
 	steps := func(free bool) []step {
 		all := append([]step{{sql: keyWait}}, lock(free)...)
-		return append(all, st, s.promoteStep(ready))
+		return append(all, st, s.headsStep(ready, held))
 	}
 	err := s.write(ctx, what, steps(false)...)
 	if hasCode(err, codeLockNotAvailable) {

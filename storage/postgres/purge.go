@@ -113,7 +113,7 @@ func (s *Store) purgeDead(ctx context.Context, queueID int32, found page, out *s
 	var ready []int32
 	err := s.operate(ctx, "purge", func(free bool) []step {
 		return []step{{sql: s.lockNamesSQL(free), args: []any{ids, names}}}
-	}, &ready, st)
+	}, &ready, nil, st)
 	out.Ready = len(ready) > 0
 	return err
 }
@@ -139,7 +139,7 @@ func (s *Store) purgePending(ctx context.Context, filter storage.ListMessagesPar
 			sql = s.sql.lockKeysFree
 		}
 		return []step{{sql: sql, args: []any{ids, positions}}}
-	}, &ready, st)
+	}, &ready, nil, st)
 	out.Ready = len(ready) > 0
 	return err
 }

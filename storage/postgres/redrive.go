@@ -23,15 +23,23 @@ func (s *Store) Redrive(ctx context.Context, p storage.RedriveParams) (storage.B
 	st := step{sql: s.sql.redrive, args: []any{
 		p.Filter.QueueID, found.positions(), p.Delay.Nanoseconds(), p.Step.Nanoseconds(), p.MaxAttempts,
 	}, scan: counted(&out)}
+	var held bool
 	if ids, names := found.keys(p.Filter.QueueID, func(picked) bool { return true }); len(names) == 0 {
 		err = s.write(ctx, "redrive", st)
 	} else {
 		err = s.operate(ctx, "redrive", func(free bool) []step {
 			return []step{{sql: s.sql.addNames, args: []any{ids, names}}, {sql: s.lockNamesSQL(free), args: []any{ids, names}}}
-		}, nil, st)
+		}, nil, &held, st)
 	}
 	if err != nil {
 		return storage.BatchResult{}, err
+	}
+	if held {
+		// It is the head at once, unless somebody holds a lease (O7): a claim that only looked at
+		// the head must not keep it one.
+		if err := s.headsAgain(ctx, "redrive: heads", found.ordered(p.Filter.QueueID)); err != nil {
+			s.log.DebugContext(ctx, "heads are left to the sweep of the keys", "error", err)
+		}
 	}
 	out.Left = len(found.rows) - out.Count
 	out.Ready = out.Count > 0

@@ -62,10 +62,14 @@ func (s *Store) replay(ctx context.Context, queueID int32, call storage.ClaimCal
 func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage.GiveBackResult, error) {
 	positions := make([]int64, 0, len(p.Claims))
 	tokens := make([][16]byte, 0, len(p.Claims))
+	var ordered []storage.Ref
 	for _, c := range p.Claims {
 		if c.Ref.QueueID == p.QueueID {
 			positions = append(positions, c.Ref.Position)
 			tokens = append(tokens, c.Token)
+			if keyed(c.Ref) {
+				ordered = append(ordered, c.Ref)
+			}
 		}
 	}
 	st := step{sql: s.sql.giveBack, args: []any{p.QueueID, positions, tokens}}
@@ -77,7 +81,12 @@ func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage
 		count int64
 	)
 	st.scan = one(func(r pgx.Rows) error { return r.Scan(&now, &count) })
-	if err := s.write(ctx, "give back", st); err != nil {
+	steps := []step{st}
+	if len(ordered) > 0 {
+		// A head that is given back steps behind one that was redriven meanwhile (O7).
+		steps = s.withKeys(ordered, nil, st)
+	}
+	if err := s.write(ctx, "give back", steps...); err != nil {
 		return storage.GiveBackResult{}, err
 	}
 	return storage.GiveBackResult{GivenBack: int(count), Now: now.UTC()}, nil

@@ -21,6 +21,8 @@ func redriveOrderedRules() []rule {
 		{name: "O6_O7_a_head_that_waits_for_its_time_steps_back", clocks: settable, run: redriveBeforeDelayed},
 		{name: "O7_S8_a_head_whose_lease_is_over_steps_back", clocks: settable, run: redriveBeforeExpired},
 		{name: "O2_a_head_that_somebody_holds_stays", clocks: settable, run: redriveHeldHead, skip: needsRowLocks},
+		{name: "O7_a_head_that_somebody_only_looked_at_steps_back", clocks: settable, run: redriveLockedHead, skip: needsRowLocks},
+		{name: "O7_C15_a_head_that_is_given_back_steps_back", clocks: bothClocks, run: redriveGivenBack},
 		{name: "O7_it_unblocks_its_key_and_blocks_it_again", clocks: bothClocks, run: redriveBlocker},
 		{name: "O7_one_from_before_the_dead_one_that_blocks", clocks: settable, run: redriveBeforeBlocker},
 		{name: "O5_O9_whole_keys_in_small_pages", clocks: bothClocks, run: redriveKeys},
@@ -140,6 +142,34 @@ func redriveHeldHead(t *testing.T, e *env) {
 		e.checkKeys(t)
 		require.Equal(t, refs, e.drain(t))
 	}
+}
+
+// A claim locks more than it takes, for a moment. What it leaves is no head that somebody holds.
+func redriveLockedHead(t *testing.T, e *env) {
+	refs := e.three(t)
+	release := e.in.Hold(t, refs[1], HoldLock)
+	done := make(chan error, 1)
+	go func() {
+		_, err := e.store.Redrive(t.Context(), storage.RedriveParams{Filter: storage.ListMessagesParams{QueueID: e.queue.ID}, Limit: 10})
+		done <- err
+	}()
+	for e.get(t, refs[0]).State == storage.StateDead {
+		require.NoError(t, t.Context().Err())
+	}
+	release()
+	require.NoError(t, receive(t, done, "the answer of the redrive"))
+	e.checkKeys(t)
+	require.Equal(t, refs[:1], refsOf(e.claimN(t, 10)), "it is the head when the redrive is answered")
+}
+
+func redriveGivenBack(t *testing.T, e *env) {
+	refs := e.three(t)
+	got := e.claimWithID(t, "A", claimID(1), 1)
+	require.Equal(t, refs[1:2], refsOf(got.Messages))
+	e.redrive(t, 1, storage.RedriveParams{})
+	require.Equal(t, 1, e.giveBack(t, storage.GiveBackParams{ClaimID: claimID(1), Claims: held(got.Messages...)}))
+	e.checkKeys(t)
+	require.Equal(t, refs, e.drain(t))
 }
 
 func redriveBlocker(t *testing.T, e *env) {
@@ -315,7 +345,7 @@ func raceRedriveOrdered(t *testing.T, e *env) {
 		for range 2 {
 			e.reject(t, refs[:keys]...)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*soon)
 		h := newHolders()
 		stores := []storage.Store{e.store, e.other}
 		err := together(3, func(i int) error {

@@ -92,6 +92,7 @@ func sweepKeysPages(t *testing.T, e *env) {
 }
 
 func sweepKeysBlocked(t *testing.T, e *env) {
+	e.sweepKeys(t, 100) // of what other tests left
 	e = e.blocking(t)
 	ref := e.one(t, ordered("a"))
 	e.settle(t, settlement(e.claimKeyed(t, ref)[0], storage.ActionDeadLetter))

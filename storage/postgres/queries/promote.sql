@@ -74,4 +74,14 @@ promoted AS (
     WHERE m.ctid = p.tid
     RETURNING m.queue_id
 )
-SELECT DISTINCT p.queue_id FROM promoted p
+-- held says that a pending head was passed over which somebody had locked. He may have been a
+-- claim that takes other messages than this one.
+SELECT DISTINCT p.queue_id, false AS held FROM promoted p
+UNION ALL
+SELECT NULL, true
+WHERE EXISTS (
+    SELECT 1 FROM nexts n
+    WHERE n.head IS NOT NULL AND NOT EXISTS (SELECT 1 FROM heads h WHERE h.next = n.tid)
+      AND EXISTS (SELECT 1 FROM queuebox.message m
+          WHERE m.queue_id = n.queue_id AND m.position = n.head AND CASE m.state WHEN 0 THEN true ELSE false END)
+)
