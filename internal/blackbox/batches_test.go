@@ -197,7 +197,7 @@ func TestO7RedriveAndPurgeOfMany(t *testing.T) {
 		t.Logf("%d redriven, %d purged, %d left for a second pass", *redriven, *purged, rest)
 		require.EqualValues(t, n*3/4, *redriven+*purged+rest)
 		require.Len(t, claim(t, c, "q", 1000, time.Minute), 1000)
-		require.EqualValues(t, moved+*redriven-1000, purgeAll(t, c, &queueboxv1.PurgeMessagesRequest{
+		require.Equal(t, moved+*redriven-1000, purgeAll(t, c, &queueboxv1.PurgeMessagesRequest{
 			Queue: "q", Filter: states(queueboxv1.MessageState_MESSAGE_STATE_PENDING),
 		}))
 	})

@@ -10,14 +10,26 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
+// operateRaceRules run Redrive and Purge against each other and against claims.
+func operateRaceRules() []rule {
+	return []rule{
+		{name: "O7_D5_two_redrives_move_each_once", clocks: realClock, run: raceRedrives},
+		{name: "O7_C1_redrive_against_claims", clocks: realClock, run: raceRedriveClaim},
+		{name: "O7_D6_redrive_against_purge", clocks: realClock, run: raceRedrivePurge},
+		{name: "D6_D5_two_purges_delete_each_once", clocks: realClock, run: racePurges},
+		{name: "D6_C6_purge_against_claims", clocks: realClock, run: racePurgeClaim},
+		{name: "D6_E1_purge_against_enqueues_of_the_same_key", clocks: realClock, run: racePurgeKey},
+	}
+}
+
 // rawRedrive runs a pass outside the goroutine of the test.
-func (e *env) rawRedrive(ctx context.Context, s storage.Store, limit int) (count, left int, err error) {
+func (e *env) rawRedrive(ctx context.Context, s storage.Store, limit int) (count int, err error) {
 	p := storage.RedriveParams{Filter: storage.ListMessagesParams{QueueID: e.queue.ID}, Limit: limit}
 	for {
 		res, err := s.Redrive(ctx, p)
-		count, left = count+res.Count, left+res.Left
+		count += res.Count
 		if err != nil || res.Next == 0 {
-			return count, left, err
+			return count, err
 		}
 		p.After = res.Next
 	}
@@ -43,7 +55,7 @@ func raceRedrives(t *testing.T, e *env) {
 		counts := make([]int, 4)
 		stores := []storage.Store{e.store, e.other}
 		err := together(4, func(i int) (err error) {
-			counts[i], _, err = e.rawRedrive(t.Context(), stores[i%2], 10+i)
+			counts[i], err = e.rawRedrive(t.Context(), stores[i%2], 10+i)
 			return err
 		})
 		require.NoError(t, err)
@@ -70,7 +82,7 @@ func raceRedriveClaim(t *testing.T, e *env) {
 	stores := []storage.Store{e.store, e.other}
 	err := together(3, func(i int) error {
 		if i == 2 {
-			_, _, err := e.rawRedrive(ctx, e.store, 7)
+			_, err := e.rawRedrive(ctx, e.store, 7)
 			return err
 		}
 		for {
@@ -102,7 +114,7 @@ func raceRedrivePurge(t *testing.T, e *env) {
 		var redriven, purged int
 		err := together(2, func(i int) (err error) {
 			if i == 0 {
-				redriven, _, err = e.rawRedrive(t.Context(), e.store, 3)
+				redriven, err = e.rawRedrive(t.Context(), e.store, 3)
 				return err
 			}
 			purged, err = e.rawPurge(t.Context(), e.other, 3, storage.StateDead)

@@ -31,11 +31,10 @@ func (e *env) purgeAll(t *testing.T, p storage.PurgeParams) storage.BatchResult 
 	if p.Limit == 0 {
 		p.Limit = 100
 	}
-	sum, _ := e.pass(t, p.Limit, func(after int64) (storage.BatchResult, error) {
+	return e.pass(t, p.Limit, func(after int64) (storage.BatchResult, error) {
 		p.After = after
 		return e.store.Purge(t.Context(), p)
 	})
-	return sum
 }
 
 // purge deletes exactly so many.
@@ -201,35 +200,6 @@ func purgePages(t *testing.T, e *env) {
 		require.Equal(t, 30, e.purgeAll(t, storage.PurgeParams{Limit: limit}).Count, "pages of %d", limit)
 		e.requireGone(t, refs...)
 	}
-}
-
-func purgeFew(t *testing.T, e *env) {
-	const n = 6000
-	for range n / 1000 {
-		e.many(t, 1000)
-	}
-	one := e.one(t, delay(time.Hour))
-	s := e.now
-	e.advance(t, time.Second)
-	last := e.one(t, delay(time.Hour))
-	p := storage.PurgeParams{Filter: storage.ListMessagesParams{QueueID: e.queue.ID, MinCreateTime: s.Add(e.tick)}, Limit: 10}
-	calls, count := 0, 0
-	for {
-		res, err := e.store.Purge(t.Context(), p)
-		require.NoError(t, err)
-		calls++
-		count += res.Count
-		if res.Next == 0 {
-			break
-		}
-		require.NotEqual(t, res.Next, p.After, "a page that matched nothing gets on")
-		p.After = res.Next
-	}
-	require.Greater(t, calls, 1, "the look of one call is bounded")
-	require.Equal(t, 1, count)
-	e.requireGone(t, last)
-	require.Equal(t, storage.StatePending, e.get(t, one).State)
-	require.Equal(t, n+1, e.purgeAll(t, storage.PurgeParams{DryRun: true, Limit: 1_000_000}).Count)
 }
 
 func purgeHeld(t *testing.T, e *env) {
