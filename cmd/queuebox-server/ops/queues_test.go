@@ -47,6 +47,19 @@ func TestUpdateLeavesWhatIsNotGiven(t *testing.T) {
 	require.InDelta(t, 0, b.object("queues", "update", "jobs", "--max-attempts=0")["maxAttempts"], 0, "zero is a value")
 }
 
+func TestLimitsAndOrderingOfAQueue(t *testing.T) {
+	b := serve(t)
+	b.ok("queues", "create", "jobs", "--ordering=block-on-dead", "--max-in-flight=1000", "--max-claims-per-second=2.5")
+	text := b.ok("queues", "get", "jobs")
+	require.Contains(t, text, "ordering        block-on-dead\n")
+	require.Contains(t, text, "max in flight   1,000\n")
+	require.Contains(t, text, "max claims      2.5/s\n")
+	text = b.ok("queues", "update", "jobs", "--ordering=skip-dead", "--max-in-flight=0")
+	require.Contains(t, text, "ordering        skip-dead\n")
+	require.Contains(t, text, "max in flight   none\n")
+	require.Contains(t, text, "max claims      2.5/s\n")
+}
+
 func TestUpdateIsGuardedByTheEtag(t *testing.T) {
 	b := serve(t)
 	etag := b.object("queues", "create", "jobs")["etag"].(string)

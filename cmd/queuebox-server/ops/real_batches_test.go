@@ -54,6 +54,27 @@ func TestPurgeOnARealServer(t *testing.T) {
 	requireFailure(t, b.run("redrive", "nowhere", "--all-dead").err, "QUEUE_NOT_FOUND")
 }
 
+func TestExplainOnARealServer(t *testing.T) {
+	b := serve(t)
+	b.enqueue("x")
+	held := b.claim().GetMessage().GetMessageId()
+	ready := b.enqueue("x")
+	delayed, err := b.Enqueue(t.Context(), &queueboxv1.EnqueueRequest{Queue: "jobs", DelayMs: 3_600_000})
+	require.NoError(t, err)
+
+	require.Regexp(t, `(?m)^claimable now +yes$`, b.ok("explain", "jobs", ready))
+	text := b.ok("explain", "jobs", held)
+	require.Regexp(t, `(?m)^claimable now +no$`, text)
+	require.Regexp(t, `(?m)^held back .*worker-1`, text)
+	text = b.ok("explain", "jobs", delayed.GetMessageId())
+	require.Regexp(t, `(?m)^earliest .*\(in (1h|59m\d*s?)\)$`, text)
+	b.ok("queues", "pause", "jobs")
+	object := b.object("explain", "jobs", ready)
+	require.Equal(t, false, object["claimable"])
+	require.Len(t, object["blockers"], 1)
+	requireFailure(t, b.run("explain", "jobs", strings.Replace(ready, "m", "m", 1)+"0").err, "message_id")
+}
+
 // buryAll makes everything in "jobs" dead.
 func (b *bench) buryAll() {
 	b.t.Helper()
