@@ -270,13 +270,15 @@ func (s *Store) QueueStats(ctx context.Context, queueID int32) (storage.QueueSta
 		if err := c.one(ctx, qStatsDelayed, args(queueID), &st.Delayed, &due, &oldestDue); err != nil {
 			return err
 		}
-		if err := c.one(ctx, qStatsBlocked, args(queueID), &st.Blocked); err != nil {
+		var over int64
+		if err := c.one(ctx, qStatsParked, args(queueID), &st.Blocked, &over); err != nil {
 			return err
 		}
 		var completed, dead, ready, delayed int64
 		if err := c.one(ctx, qStatsMarked, args(queueID), &completed, &dead, &ready, &delayed); err != nil {
 			return err
 		}
+		st.LeaseExpired += over
 		st.Completed += completed
 		st.Dead += dead
 		st.Ready += due + ready

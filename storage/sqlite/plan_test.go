@@ -81,7 +81,7 @@ var plans = map[query]string{
 	qStatsFinished: "completed_finish (queue_id=? AND finish_time>?)",
 	qStatsDelayed:  "COVERING INDEX message_delayed",
 	qStatsLive:     "message_ready",
-	qStatsBlocked:  "SEARCH m USING INDEX message_head (key_id=?)",
+	qStatsParked:   "SEARCH m USING INDEX message_key (key_id=?)",
 
 	qCompleteFollowUps: "SEARCH completed USING INTEGER PRIMARY KEY",
 

@@ -128,7 +128,7 @@ const (
 	qListDead      query = "list_dead"
 	qStatsLive     query = "stats_live"
 	qStatsDelayed  query = "stats_delayed"
-	qStatsBlocked  query = "stats_blocked"
+	qStatsParked   query = "stats_parked"
 	qStatsFinished query = "stats_finished"
 	qStatsMarked   query = "stats_marked"
 

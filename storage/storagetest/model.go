@@ -153,7 +153,9 @@ func (m *model) step() {
 		{"look", 2, m.look},
 		{"sweep", 2, m.sweep},
 		{"cancel", 2, m.cancelOne},
+		{"redrive", 2, m.redriveOne},
 		{"sweep keys", 1, m.sweepKeys},
+		{"ordering mode", 1, m.setMode},
 	}
 	var wheel []int
 	for i, op := range ops {
@@ -241,7 +243,7 @@ func (m *model) enqueue() {
 			require.Greater(m.rt, item.Ref.Position, m.messages[len(m.messages)-1].ref.Position, "positions rise")
 		}
 		m.messages = append(m.messages, want[i])
-		m.order.add(want[i])
+		m.order.add(m, want[i])
 		if key := ms[i].IdempotencyKey; key != "" {
 			m.keys[key] = want[i]
 		}
@@ -483,6 +485,7 @@ func (m *model) giveBack() {
 	require.NoError(m.rt, err)
 	m.e.checkNow(m.rt, res.Now)
 	n := 0
+	var moved []*modelMessage
 	for _, c := range claims {
 		if !m.held(c) {
 			continue
@@ -499,8 +502,13 @@ func (m *model) giveBack() {
 			"ready time %v is neither %v nor %v", stored.ReadyTime, m.now(), mm.ready)
 		require.False(m.rt, stored.ReadyTime.After(m.now()))
 		mm.ready = stored.ReadyTime
+		moved = append(moved, mm)
+	}
+	for _, mm := range moved {
+		m.order.arrange(m, mm.key)
 	}
 	require.Equal(m.rt, n, res.GivenBack)
+	m.order.promoted = nil // the answer does not tell
 }
 
 func (m *model) hasCall(c *modelClaim) bool {
@@ -666,11 +674,12 @@ func (m *model) apply(mm *modelMessage, s storage.Settlement) storage.Settled {
 	mm.claim, mm.leaseEnd = nil, time.Time{}
 	finish := func(state storage.State) {
 		mm.state, mm.finished = state, now
-		m.order.end(m, mm)
+		m.order.end(mm)
+		m.order.arrange(m, mm.key)
 	}
 	if mm.cancel && (s.Action == storage.ActionRetry || s.Action == storage.ActionRelease) {
 		if s.Action == storage.ActionRetry {
-			mm.lastError = s.Error
+			mm.lastError, mm.reasonCode = s.Error, s.ReasonCode
 		}
 		finish(storage.StateCancelled)
 		want.Outcome = storage.OutcomeCancelled
@@ -688,8 +697,9 @@ func (m *model) apply(mm *modelMessage, s storage.Settlement) storage.Settled {
 		mm.state, mm.ready = storage.StatePending, now.Add(s.Delay)
 		mm.attempt--
 		want.Outcome, want.AvailableTime = storage.OutcomeReleased, mm.ready
+		m.order.arrange(m, mm.key)
 	case storage.ActionRetry:
-		mm.lastError = s.Error
+		mm.lastError, mm.reasonCode = s.Error, s.ReasonCode
 		if mm.maxAttempts > 0 && mm.attempt >= mm.maxAttempts {
 			finish(storage.StateDead)
 			mm.deadReason = storage.DeadReasonAttemptsExhausted
@@ -702,6 +712,7 @@ func (m *model) apply(mm *modelMessage, s storage.Settlement) storage.Settled {
 		}
 		mm.state, mm.ready = storage.StatePending, now.Add(d)
 		want.Outcome, want.AvailableTime = storage.OutcomeRetried, mm.ready
+		m.order.arrange(m, mm.key)
 	}
 	return want
 }
@@ -731,6 +742,7 @@ func (m *model) sweep() {
 	}
 	refs := make([]storage.Ref, len(m.messages))
 	var want, cancelled int
+	var moved []*modelMessage
 	for i, mm := range m.messages {
 		refs[i] = mm.ref
 		switch {
@@ -741,8 +753,14 @@ func (m *model) sweep() {
 			want++
 			mm.state, mm.deadReason = storage.StateDead, storage.DeadReasonLeaseExpired
 			mm.finished, mm.leaseEnd = m.now(), time.Time{}
-			m.order.end(m, mm)
+			m.order.end(mm)
+		default:
+			continue
 		}
+		moved = append(moved, mm)
+	}
+	for _, mm := range moved {
+		m.order.arrange(m, mm.key)
 	}
 	res, err := m.store().Sweep(m.t.Context(), storage.SweepParams{Refs: refs, Limit: len(refs)})
 	require.NoError(m.rt, err)
@@ -806,7 +824,7 @@ func (m *model) compareAll() {
 			want.Dead++
 		case mm.state == storage.StateCancelled:
 			// Counted nowhere.
-		case !m.order.head(mm):
+		case mm.state == storage.StatePending && !m.order.head(mm):
 			want.Blocked++
 		case m.live(mm):
 			want.Leased++

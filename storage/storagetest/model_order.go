@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,29 +13,54 @@ import (
 // modelOrder is what the contract says about the ordering keys of the queue of a model: who
 // is the head of each, and which wait behind a dead one.
 type modelOrder struct {
-	mode    storage.OrderingMode
-	heads   map[string]*modelMessage
-	blocked map[string]bool
-	// promoted is the message that the last operation made a head, nil where it made none.
-	promoted *modelMessage
+	mode  storage.OrderingMode
+	heads map[string]*modelMessage
+	// blocked are the dead heads that were noted. One counts while it is dead and the queue
+	// blocks.
+	blocked map[string]*modelMessage
+	// promoted are the messages that the last operation made heads.
+	promoted []*modelMessage
 }
 
 func newModelOrder(rt *rapid.T) modelOrder {
 	return modelOrder{
-		mode:    rapid.SampledFrom([]storage.OrderingMode{storage.OrderingSkipDead, storage.OrderingBlockOnDead}).Draw(rt, "mode"),
+		mode:    drawMode(rt),
 		heads:   map[string]*modelMessage{},
-		blocked: map[string]bool{},
+		blocked: map[string]*modelMessage{},
 	}
+}
+
+func drawMode(rt *rapid.T) storage.OrderingMode {
+	return rapid.SampledFrom([]storage.OrderingMode{storage.OrderingSkipDead, storage.OrderingBlockOnDead}).Draw(rt, "mode")
 }
 
 func (o *modelOrder) draw(rt *rapid.T) string {
 	return rapid.SampledFrom([]string{"", "", "k", "k", "l", "m"}).Draw(rt, "ordering key")
 }
 
-// add takes a new message into its key: it is the head where the key has none and waits for
+// blocker returns the dead message behind which a key waits (O7), nil where there is none.
+func (o *modelOrder) blocker(key string) *modelMessage {
+	if b := o.blocked[key]; b != nil && b.state == storage.StateDead && o.mode == storage.OrderingBlockOnDead {
+		return b
+	}
+	return nil
+}
+
+// first returns the live message of a key that has the lowest position but for one, nil where
+// there is none.
+func (o *modelOrder) first(m *model, key string, but *modelMessage) *modelMessage {
+	for _, mm := range m.messages {
+		if mm != but && mm.key == key && (mm.state == storage.StatePending || mm.state == storage.StateProcessing) {
+			return mm
+		}
+	}
+	return nil
+}
+
+// add takes a new message into its key: it is the head where it is alone and waits for
 // nobody.
-func (o *modelOrder) add(mm *modelMessage) {
-	if mm.key != "" && o.heads[mm.key] == nil && !o.blocked[mm.key] {
+func (o *modelOrder) add(m *model, mm *modelMessage) {
+	if mm.key != "" && o.first(m, mm.key, mm) == nil && o.blocker(mm.key) == nil {
 		o.heads[mm.key] = mm
 	}
 }
@@ -44,42 +70,68 @@ func (o *modelOrder) head(mm *modelMessage) bool {
 	return mm.key == "" || o.heads[mm.key] == mm
 }
 
-// end moves the key of a message on that has just ended: the next by position is ready at its
-// own time or now (O6), unless a dead head blocks (O7).
-func (o *modelOrder) end(m *model, mm *modelMessage) {
+// end takes a message out of its key that has just ended. Only a head blocks.
+func (o *modelOrder) end(mm *modelMessage) {
 	if mm.key == "" || o.heads[mm.key] != mm {
 		return
 	}
 	delete(o.heads, mm.key)
-	if mm.state == storage.StateDead && o.mode == storage.OrderingBlockOnDead {
-		o.blocked[mm.key] = true
+	if mm.state != storage.StateDead || o.mode != storage.OrderingBlockOnDead {
 		return
 	}
-	for _, next := range m.messages {
-		if next.key == mm.key && (next.state == storage.StatePending || next.state == storage.StateProcessing) {
-			o.heads[mm.key], o.promoted = next, next
-			if next.ready.Before(m.now()) {
-				next.ready = m.now()
-			}
-			return
-		}
+	if b := o.blocked[mm.key]; b == nil || b.ref.Position < mm.ref.Position {
+		o.blocked[mm.key] = mm
 	}
+}
+
+// arrange moves a key on: the first message by position is the head, unless somebody holds the
+// present one (O5, O7) or it waits behind a dead one; it is ready at its own time or now (O6).
+func (o *modelOrder) arrange(m *model, key string) {
+	if key == "" {
+		return
+	}
+	blocker := o.blocker(key)
+	if blocker == nil {
+		delete(o.blocked, key)
+	}
+	first, head := o.first(m, key, nil), o.heads[key]
+	switch {
+	case first == nil || first == head:
+		return
+	case head != nil && m.live(head):
+		return
+	case head == nil && blocker != nil && first.ref.Position > blocker.ref.Position:
+		return
+	}
+	o.heads[key] = first
+	o.promoted = append(o.promoted, first)
+	if first.ready.Before(m.now()) {
+		first.ready = m.now()
+	}
+}
+
+// becameReady takes the messages that the last operation made heads, and tells whether one of
+// them may be claimed now.
+func (o *modelOrder) becameReady(m *model) bool {
+	promoted := o.promoted
+	o.promoted = nil
+	return slices.ContainsFunc(promoted, func(mm *modelMessage) bool {
+		return mm.state == storage.StatePending && !mm.ready.After(m.now())
+	})
 }
 
 // requireReady requires that an answer names the queue where its operation made a message a
 // head that may be claimed now.
 func (o *modelOrder) requireReady(m *model, ready []int32) {
-	next := o.promoted
-	o.promoted = nil
-	if next != nil && next.state == storage.StatePending && !next.ready.After(m.now()) {
-		require.Contains(m.rt, ready, m.e.queue.ID, "%v became claimable", next.ref)
+	if o.becameReady(m) {
+		require.Contains(m.rt, ready, m.e.queue.ID, "a message became claimable")
 	}
 }
 
 // cancelled ends a message that nobody holds (S14).
 func (m *model) cancelled(mm *modelMessage) {
 	mm.state, mm.finished, mm.leaseEnd = storage.StateCancelled, m.now(), time.Time{}
-	m.order.end(m, mm)
+	m.order.end(mm)
 }
 
 // cancelOne cancels a message in whatever state it is.
@@ -96,22 +148,69 @@ func (m *model) cancelOne() {
 		mm.cancel = true
 	case mm.state == storage.StatePending || mm.state == storage.StateProcessing:
 		m.cancelled(mm)
+		m.order.arrange(m, mm.key)
 	}
 	require.Equal(m.rt, mm.state, res.State)
-	next := m.order.promoted
-	if m.order.promoted = nil; next != nil && !next.ready.After(m.now()) {
-		require.True(m.rt, res.Ready, "%v became claimable", next.ref)
+	if m.order.becameReady(m) {
+		require.True(m.rt, res.Ready, "the next one became claimable")
 	}
 }
 
-// sweepKeys changes nothing that anybody sees.
-func (m *model) sweepKeys() {
-	for after := int64(0); ; {
-		res, err := m.store().SweepKeys(m.t.Context(), storage.SweepKeysParams{After: after, Limit: 10})
-		require.NoError(m.rt, err)
-		require.Empty(m.rt, res.Ready, "every key was right")
-		if after = res.Next; after == 0 {
-			return
+// redriveOne returns a dead message to its place (O7).
+func (m *model) redriveOne() {
+	var dead []*modelMessage
+	for _, mm := range m.messages {
+		if mm.state == storage.StateDead {
+			dead = append(dead, mm)
 		}
+	}
+	if len(dead) == 0 {
+		return
+	}
+	mm := rapid.SampledFrom(dead).Draw(m.rt, "message")
+	p := storage.RedriveParams{Filter: storage.ListMessagesParams{QueueID: m.e.queue.ID, Positions: []int64{mm.ref.Position}}, Limit: 10}
+	p.Delay = time.Duration(rapid.IntRange(0, 3).Draw(m.rt, "delay")) * time.Second
+	res, err := m.store().Redrive(m.t.Context(), p)
+	require.NoError(m.rt, err)
+	m.e.checkNow(m.rt, res.Now)
+	require.Equal(m.rt, 1, res.Count)
+	mm.state, mm.cancel, mm.deadReason, mm.finished = storage.StatePending, false, storage.DeadReasonNone, time.Time{}
+	mm.ready = m.now().Add(p.Delay)
+	mm.maxAttempts = mm.attempt + 4
+	m.order.arrange(m, mm.key)
+	if m.order.becameReady(m) {
+		require.True(m.rt, res.Ready)
+	}
+}
+
+// setMode changes what a dead head does from now on; a key that waits goes on when somebody
+// looks at it.
+func (m *model) setMode() {
+	m.order.mode = drawMode(m.rt)
+	q, err := m.store().GetQueue(m.t.Context(), m.e.queue.Name)
+	require.NoError(m.rt, err)
+	q.Ordering = m.order.mode
+	_, err = m.store().UpdateQueue(m.t.Context(), q.Name, q.QueueSettings, q.Version)
+	require.NoError(m.rt, err)
+}
+
+// sweepKeys puts every key right, and changes nothing else that anybody sees.
+func (m *model) sweepKeys() {
+	for _, mm := range m.messages {
+		m.order.arrange(m, mm.key)
+	}
+	work := len(m.order.promoted) > 0
+	var ready []int32
+	for after := int64(0); ; {
+		res, err := m.store().SweepKeys(m.t.Context(), storage.SweepKeysParams{After: after, Limit: 200})
+		require.NoError(m.rt, err)
+		ready = append(ready, res.Ready...)
+		if after = res.Next; after == 0 {
+			break
+		}
+	}
+	m.order.requireReady(m, ready)
+	if !work {
+		require.NotContains(m.rt, ready, m.e.queue.ID, "every key was right")
 	}
 }
