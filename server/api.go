@@ -31,6 +31,7 @@ type api struct {
 	catalog  *catalog
 	clock    *dbClock
 	stats    *statsCache
+	keyed    *keyedQueues
 	blocked  *blockedCache
 	dispatch *dispatch.Dispatcher
 	errors   *errorMapper

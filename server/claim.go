@@ -34,6 +34,12 @@ func (a *api) Claim(ctx context.Context, req *queueboxv1.ClaimRequest) (*queuebo
 		return nil, err
 	}
 	a.ends.claimed(answer.Messages, answer.Now, a.now())
+	for i := range answer.Messages {
+		if m := &answer.Messages[i].Message; m.OrderingKey != "" {
+			a.keyed.see(m.Ref.QueueID)
+			break
+		}
+	}
 	resp, err := a.claimResponse(ctx, r.Name, answer)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)

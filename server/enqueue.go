@@ -165,6 +165,9 @@ func (a *api) announce(ms []storage.NewMessage, res storage.EnqueueResult) {
 			continue
 		}
 		id := ms[i].QueueID
+		if ms[i].OrderingKey != "" {
+			a.keyed.see(id)
+		}
 		if t, ok := first[id]; !ok || item.ReadyTime.Before(t) {
 			first[id] = item.ReadyTime
 		}

@@ -56,6 +56,9 @@ func (a *api) placeFollowUps(ctx context.Context, s *settling) error {
 			return err
 		}
 		s.FollowUps[i].QueueID = q.ID
+		if s.FollowUps[i].OrderingKey != "" {
+			a.keyed.see(q.ID)
+		}
 	}
 	return nil
 }

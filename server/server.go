@@ -186,7 +186,8 @@ func newAPI(cfg Config, store storage.Store, m *metrics) *api {
 	a.catalog = newCatalog(store, now, statementTimeout)
 	a.clock = &dbClock{store: store, now: now, timeout: statementTimeout}
 	a.stats = newStatsCache(store, now)
-	a.blocked = newBlockedCache(store, now)
+	a.keyed = newKeyedQueues()
+	a.blocked = newBlockedCache(store, now, a.keyed)
 	a.streams = newStreams()
 	a.ends = newEnds()
 	a.signals = newSignals(store, m, cfg.Logger, now)

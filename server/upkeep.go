@@ -33,6 +33,7 @@ type upkeep struct {
 	store storage.Upkeep
 	// ready wakes those who wait for messages of the queues.
 	ready   func(queueIDs []int32)
+	keyed   *keyedQueues
 	ends    *ends
 	metrics *metrics
 	log     *slog.Logger
@@ -126,6 +127,7 @@ func (u *upkeep) sweepKeys(ctx context.Context) {
 		cancel()
 		u.told(ctx, "keys", err)
 		u.ready(res.Ready)
+		u.keyed.see(res.Queues...)
 		rest := upkeepShare * u.now().Sub(began)
 		switch {
 		case err != nil:
@@ -134,6 +136,7 @@ func (u *upkeep) sweepKeys(ctx context.Context) {
 		case res.Next == 0:
 			// A key without a head gets one within a second, where the keys fit a page.
 			failures, after = 0, 0
+			u.keyed.pass()
 			rest = max(rest, passEvery-time.Duration(u.jitter()*float64(passEvery/5)))
 		default:
 			failures, after = 0, res.Next
@@ -200,7 +203,7 @@ func (u *upkeep) pause(ctx context.Context, d time.Duration) {
 
 func (a *api) upkeep() *upkeep {
 	return &upkeep{
-		store: a.store, ready: a.ready, ends: a.ends, metrics: a.metrics, log: a.log, now: a.now, jitter: a.jitter,
+		store: a.store, ready: a.ready, keyed: a.keyed, ends: a.ends, metrics: a.metrics, log: a.log, now: a.now, jitter: a.jitter,
 		failing: map[string]bool{},
 	}
 }

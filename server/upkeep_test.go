@@ -31,7 +31,7 @@ func (k *keeper) SweepKeys(_ context.Context, p storage.SweepKeysParams) (storag
 	k.pages = append(k.pages, p.After)
 	k.at = append(k.at, time.Now())
 	time.Sleep(10 * time.Millisecond)
-	res := storage.SweepKeysResult{Next: p.After + 1000, Ready: []int32{7}}
+	res := storage.SweepKeysResult{Next: p.After + 1000, Ready: []int32{7}, Queues: []int32{int32(p.After)}}
 	if p.After == 2000 {
 		res.Next = 0
 	}
@@ -60,6 +60,7 @@ func TestUpkeep_O9_KeysGoPageByPage(t *testing.T) {
 		k := &keeper{}
 		u := &upkeep{
 			store: k, ends: newEnds(), metrics: m, log: slog.New(slog.DiscardHandler), now: time.Now,
+			keyed:   newKeyedQueues(),
 			jitter:  func() float64 { return 0.5 },
 			failing: map[string]bool{},
 			ready: func(ids []int32) {
@@ -90,6 +91,9 @@ func TestUpkeep_O9_KeysGoPageByPage(t *testing.T) {
 				pause = 910 * time.Millisecond
 			}
 			require.Equal(t, pause, k.at[i].Sub(k.at[i-1]), "page %d", i)
+		}
+		for id, has := range map[int32]bool{0: true, 1000: true, 2000: true, 3000: false} {
+			require.Equal(t, has, u.keyed.has(id), "keys of queue %d", id)
 		}
 		for _, id := range []int32{7, 8, 9} {
 			require.True(t, slices.Contains(woken, id), "queue %d", id)

@@ -62,6 +62,8 @@ type SweepKeysParams struct {
 // SweepKeysResult tells what became of them.
 type SweepKeysResult struct {
 	Removed int
+	// Queues are those that the keys of the page belong to.
+	Queues []int32
 	// Ready names the queues in which a message became claimable.
 	Ready []int32
 	// Next is where to go on; 0 says that the end was reached.

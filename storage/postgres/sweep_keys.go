@@ -26,7 +26,7 @@ func (s *Store) SweepKeys(ctx context.Context, p storage.SweepKeysParams) (stora
 				next, key *int64
 				isIdle    *bool
 			)
-			if err := r.Scan(&out.Now, &next, &key, &isIdle); err != nil {
+			if err := r.Scan(&out.Now, &out.Queues, &next, &key, &isIdle); err != nil {
 				return err
 			}
 			if next != nil {

@@ -33,6 +33,7 @@ func (s *Store) SweepKeys(ctx context.Context, p storage.SweepKeysParams) (stora
 		}
 		states, err := c.look(ctx, page)
 		for _, k := range states {
+			res.Queues = mergeReady(res.Queues, []int32{k.queueID})
 			if promote, _ := k.next(); promote || k.stale() || k.idle() {
 				found = append(found, finding{position: k.id})
 			}

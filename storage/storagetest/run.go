@@ -81,6 +81,7 @@ func sections() []section {
 			{"sweep_keys", sweepKeysRules()},
 		}},
 		{"follow_ups", []group{
+			{"blocked", blockedRules()},
 			{"follow_ups", followUpRules()},
 			{"follow_ups_race", followUpRaceRules()},
 		}},

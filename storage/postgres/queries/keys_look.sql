@@ -21,7 +21,7 @@ seen AS MATERIALIZED (
             false) END AS blocked
     FROM page p
 )
-SELECT clock_timestamp(), rest.key_id, work.key_id, work.idle
+SELECT clock_timestamp(), (SELECT array_agg(DISTINCT p.queue_id) FROM page p), rest.key_id, work.key_id, work.idle
 FROM (SELECT 1) one
 LEFT JOIN LATERAL (
     SELECT p.key_id FROM page p WHERE (SELECT count(*) FROM page) >= $2::bigint ORDER BY p.key_id DESC LIMIT 1
