@@ -32,9 +32,11 @@ func depths() []depth {
 	return []depth{
 		{name: "empty", fill: func(*testing.B, *deep) {}},
 		{name: "delayed-300k", fill: func(b *testing.B, d *deep) {
+			b.Helper()
 			d.enqueue(b, 300_000, storage.NewMessage{Delay: time.Hour, Priority: 5})
 		}},
 		{name: "one-key-200k", fill: func(b *testing.B, d *deep) {
+			b.Helper()
 			// Its head is leased and everything else stands behind it, at a higher priority than
 			// what the claims are for.
 			d.enqueue(b, 200_000, storage.NewMessage{OrderingKey: "one", Priority: 5})

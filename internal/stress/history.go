@@ -3,6 +3,7 @@ package stress
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -207,11 +208,12 @@ func (h *History) tell(m *message) {
 		add(span{t, t}, "dead or cancelled")
 	}
 	slices.SortFunc(lines, func(a, b line) int { return a.at.Compare(b.at) })
-	text := fmt.Sprintf("the story of %v:", m.ref)
+	var text strings.Builder
+	fmt.Fprintf(&text, "the story of %v:", m.ref)
 	for _, l := range lines {
-		text += "\n    " + l.text
+		text.WriteString("\n    " + l.text)
 	}
-	h.problems = append(h.problems, text)
+	h.problems = append(h.problems, text.String())
 }
 
 const clock = "15:04:05.000000"
@@ -256,14 +258,15 @@ func (h *History) Counts() string {
 			verdicts[s.Action+" "+s.Verdict]++
 		}
 	}
-	out := fmt.Sprintf("%d messages, %d deliveries, %d cancels and revokes, %d redrives; settlements:", len(h.messages), deliveries, calls, redrives)
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d messages, %d deliveries, %d cancels and revokes, %d redrives; settlements:", len(h.messages), deliveries, calls, redrives)
 	names := make([]string, 0, len(verdicts))
 	for n := range verdicts {
 		names = append(names, n)
 	}
 	slices.Sort(names)
 	for _, n := range names {
-		out += fmt.Sprintf(" %s %d,", n, verdicts[n])
+		fmt.Fprintf(&out, " %s %d,", n, verdicts[n])
 	}
-	return out[:len(out)-1]
+	return strings.TrimSuffix(out.String(), ",")
 }

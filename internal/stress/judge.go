@@ -198,7 +198,7 @@ func (m *message) mayEnd(from, to time.Time, blocking bool) bool {
 	within := func(s span) bool { return s.got.After(from) && s.sent.Before(to) }
 	for _, s := range m.settles {
 		dies := s.Action == "dead_letter" || s.Outcome == "dead"
-		if s.Verdict != Lost && within(span{s.Sent, s.Got}) && !(blocking && dies) {
+		if s.Verdict != Lost && within(span{s.Sent, s.Got}) && (!blocking || !dies) {
 			return true
 		}
 	}

@@ -73,7 +73,7 @@ func refOf(t *testing.T, id string) storage.Ref {
 }
 
 func (r *run) random(kind, n int) *rand.Rand {
-	return rand.New(rand.NewPCG(r.seed, uint64(kind*1000+n))) //nolint:gosec // a test repeats its choices
+	return rand.New(rand.NewPCG(r.seed, uint64(kind*1000+n)))
 }
 
 func (r *run) client(rnd *rand.Rand) *blackbox.Client { return r.clients[rnd.IntN(len(r.clients))] }
@@ -222,22 +222,7 @@ func (r *run) redriver() {
 	rnd := r.random(3, 0)
 	for !r.work.over() {
 		pause(rnd, 100*time.Millisecond)
-		rows, err := r.db.QueryContext(r.t.Context(), r.sql().dead)
-		if err != nil {
-			r.history.Fail("look", "%v", err)
-			return
-		}
-		var dead []storage.Ref
-		for rows.Next() {
-			var id storage.Ref
-			var finish float64
-			if err := rows.Scan(&id.QueueID, &id.Position, &finish); err != nil {
-				r.history.Fail("look", "%v", err)
-			}
-			r.history.SeenDead(id, time.UnixMicro(int64(finish*1e6)))
-			dead = append(dead, id)
-		}
-		_ = rows.Close()
+		dead := r.someDead()
 		for _, id := range dead {
 			if r.queueOf(id) == skipQueue && (r.draining.Load() || rnd.IntN(4) > 0) {
 				continue
@@ -258,6 +243,30 @@ func (r *run) redriver() {
 			}
 		}
 	}
+}
+
+// someDead reads some dead messages and notes when they died.
+func (r *run) someDead() []storage.Ref {
+	rows, err := r.db.QueryContext(r.t.Context(), r.sql().dead)
+	if err != nil {
+		r.history.Fail("look", "%v", err)
+		return nil
+	}
+	defer func() { _ = rows.Close() }()
+	var dead []storage.Ref
+	for rows.Next() {
+		var id storage.Ref
+		var finish float64
+		if err := rows.Scan(&id.QueueID, &id.Position, &finish); err != nil {
+			r.history.Fail("look", "%v", err)
+		}
+		r.history.SeenDead(id, time.UnixMicro(int64(finish*1e6)))
+		dead = append(dead, id)
+	}
+	if err := rows.Err(); err != nil {
+		r.history.Fail("look", "%v", err)
+	}
+	return dead
 }
 
 // killer kills a server with SIGKILL now and then and starts it again.
@@ -387,7 +396,7 @@ func (r *run) deal(rnd *rand.Rand, queue string, d Delivery) {
 		other := []string{"complete", "retry", "dead_letter", action}[rnd.IntN(4)]
 		var both sync.WaitGroup
 		seed := rnd.Uint64()
-		both.Go(func() { r.settle(rand.New(rand.NewPCG(seed, 1)), queue, d, other) }) //nolint:gosec // a test
+		both.Go(func() { r.settle(rand.New(rand.NewPCG(seed, 1)), queue, d, other) })
 		r.settle(rnd, queue, d, action)
 		both.Wait()
 	} else {

@@ -61,9 +61,10 @@ func TestStress(t *testing.T) {
 }
 
 func stress(t *testing.T, db *blackbox.Database, servers int) {
+	t.Helper()
 	r := &run{t: t, engine: db.Engine, seed: *seed}
 	if r.seed == 0 {
-		r.seed = uint64(time.Now().UnixNano()) //nolint:gosec // any seed will do
+		r.seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", r.seed)
 	for range servers {
