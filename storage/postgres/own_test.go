@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -334,4 +335,23 @@ func TestE12TheMarkStaysHOT(t *testing.T) {
 	t.Logf("%d of %d marks are HOT", hot-hotBefore, updates-before)
 	require.GreaterOrEqual(t, updates-before, int64(300))
 	require.Greater(t, float64(hot-hotBefore), 0.9*float64(updates-before))
+}
+
+// The page for users is true: its rights are those that the test above was run with, and its
+// table of parameters is that of the statements.
+func TestE12ThePageIsTrue(t *testing.T) {
+	raw, err := os.ReadFile("../../docs/own-transaction.md")
+	require.NoError(t, err)
+	page := string(raw)
+	require.Contains(t, page, "```sql"+strings.ReplaceAll(ownGrants, "%", "worker")+"\n```")
+	d := newDatabase(t, false)
+	got, err := d.store.TransactionSQL(storage.TransactionSQLParams{QueueID: 1, QueueName: "q", MaxPayloadBytes: 1})
+	require.NoError(t, err)
+	for _, s := range got.Statements {
+		names := make([]string, len(s.Parameters))
+		for i, p := range s.Parameters {
+			names[i], _, _ = strings.Cut(p, " ")
+		}
+		require.Contains(t, page, strings.TrimSpace(fmt.Sprintf("| `%s` | %s", s.Name, strings.Join(names, ", ")))+" |")
+	}
 }

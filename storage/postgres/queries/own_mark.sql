@@ -1,7 +1,7 @@
 -- The mark (E12), the same for the three ways to settle, whose heads stand before it. It runs
 -- in a transaction of a worker, at any isolation level and under any settings. The row is
 -- locked first, then the fence (id, state, token, lease) is judged of the row that the lock
--- returned: a fence on the outer row leaks (docs/adr/0002-postgres-layout.md). State 3 takes the
+-- returned: a fence on the outer row leaks (docs/own-transaction.md). State 3 takes the
 -- message out of every other fence; a lease end that never comes is the second lock. Every
 -- value that the finisher needs is decided here. No row: the claim is lost, roll back.
 -- Every placeholder stands once and in order, so that a driver of another style can number
