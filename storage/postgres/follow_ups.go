@@ -97,6 +97,13 @@ func (c *completions) try(ctx context.Context, i int) error {
 	return nil
 }
 
+// answered tells that item i needs no other try.
+func (c *completions) answered(i int) bool {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return c.errs[i] != nil || c.out.Items[i].Status != 0
+}
+
 // wait gives the items whose row somebody else has their turn in the slow lane. The wait comes
 // before the locks of the keys, which are for nobody to hold for long. What is still held then
 // is unknown.
@@ -106,10 +113,10 @@ func (c *completions) wait(ctx context.Context, with []int) error {
 		return nil
 	}
 	err := c.store.slowLane(ctx, held, func(ctx context.Context, i int) error {
-		if err := c.store.waitRow(ctx, "settle", c.items[i].Ref); err != nil {
-			return err
-		}
-		return c.try(ctx, i)
+		return c.store.waitOutside(ctx, "settle", c.items[i].Ref, func() (bool, error) {
+			err := c.try(ctx, i)
+			return c.answered(i), err
+		})
 	})
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -119,6 +120,28 @@ func (s *Store) headsAgain(ctx context.Context, what string, refs []storage.Ref)
 // waits for anything but keys while he has the lock of one.
 func (s *Store) waitRow(ctx context.Context, what string, ref storage.Ref) error {
 	return s.write(ctx, what+": wait", step{sql: s.sql.waitRow, args: []any{ref.QueueID, ref.Position}})
+}
+
+// waitOutside runs try for a message that somebody else holds, each time after a wait for its
+// row during which no key is held. The next one may have the row before try does: a claim that
+// saw the message before it was leased locks it once more, only to let it go. So it goes on
+// until try has an answer, the row is not to be had at all, or the time of the lane is over.
+func (s *Store) waitOutside(ctx context.Context, what string, ref storage.Ref, try func() (answered bool, err error)) error {
+	for {
+		if err := s.waitRow(ctx, what, ref); err != nil {
+			return err
+		}
+		if answered, err := try(); answered || err != nil {
+			return err
+		}
+		pause := time.NewTimer(time.Duration((1 + 4*rand.Float64()) * float64(time.Millisecond))) //nolint:gosec // No secret hangs on a pause.
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil
+		}
+	}
 }
 
 func splitRefs(refs []storage.Ref) (ids []int32, positions []int64) {

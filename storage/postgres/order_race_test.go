@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -289,6 +290,49 @@ func TestAWaitForARowDoesNotHoldItsKey(t *testing.T) {
 	require.NoError(t, r.err)
 	require.Equal(t, storage.ItemApplied, r.value.Items[0].Status)
 	require.Equal(t, []int32{q.ID}, r.value.Ready)
+}
+
+// Who waited for a row and lost it to the next one who waited goes on waiting: a settlement
+// that is told nothing of its claim would make its worker do the work again.
+func TestAWaitForARowGoesOn(t *testing.T) {
+	d := newDatabase(t, false)
+	q := queue(t, d.store, "wait")
+	are := func(n int) bool {
+		return d.lines(t, `SELECT count(*)::text FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`)[0] == strconv.Itoa(n)
+	}
+	waiters := func(n int) {
+		require.Eventually(t, func() bool { return are(n) }, 20*time.Second, 2*time.Millisecond)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	for _, followUp := range []bool{false, true} {
+		enqueue(t, d.store, q.ID, 1, under("a"))
+		items := completions(claim(t, d.store, q.ID, 1, time.Minute))
+		if followUp {
+			items[0].FollowUps = []storage.NewMessage{{QueueID: q.ID, WireBytes: 100, Delay: time.Hour}}
+		}
+		lock := "SELECT 1 FROM queuebox.message WHERE position = " + strconv.FormatInt(items[0].Ref.Position, 10) + " FOR UPDATE"
+		first, second := d.session(t), d.session(t)
+		first.end(t, "BEGIN")
+		first.end(t, lock)
+		settled := background(func() (storage.SettleResult, error) {
+			return d.store.Settle(ctx, storage.SettleParams{Items: items})
+		})
+		waiters(1)
+		second.end(t, "BEGIN")
+		has := background(func() (int, error) {
+			_, err := second.Exec(ctx, lock)
+			return 0, err
+		})
+		waiters(2)
+		first.end(t, "ROLLBACK")
+		require.NoError(t, await(t, has, "the row").err)
+		require.Eventually(t, func() bool { return len(settled) > 0 || are(1) }, 20*time.Second, 2*time.Millisecond)
+		second.end(t, "ROLLBACK")
+		r := await(t, settled, "the settlement")
+		require.NoError(t, r.err)
+		require.Equal(t, storage.ItemApplied, r.value.Items[0].Status)
+	}
 }
 
 // D12: keys are locked in one order, whatever the order of a call is.

@@ -98,16 +98,24 @@ func (s *Store) settleLane(ctx context.Context, items []storage.Settlement, all 
 	}
 	var lock sync.Mutex
 	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
-		sql := s.sql.settleWait
-		if ordered {
-			// The wait comes before the lock of the key, which is for nobody to hold for long.
-			sql = s.sql.settle
-			if err := s.waitRow(ctx, "settle", items[i].Ref); err != nil {
-				return err
-			}
-		}
 		single := storage.SettleResult{Items: make([]storage.Settled, len(items))}
-		if _, err := s.settleOnce(ctx, sql, items, []int{i}, ordered, &single); err != nil {
+		one := func(sql string) error {
+			_, err := s.settleOnce(ctx, sql, items, []int{i}, ordered, &single)
+			return err
+		}
+		var err error
+		if !ordered {
+			err = one(s.sql.settleWait)
+		} else {
+			err = s.waitOutside(ctx, "settle", items[i].Ref, func() (answered bool, err error) {
+				if err := one(s.sql.settle); err != nil || single.Items[i].Status != 0 {
+					return true, err
+				}
+				held, err := s.settleDiagnose(ctx, items, []int{i}, &single)
+				return len(held) == 0, err
+			})
+		}
+		if err != nil {
 			return err
 		}
 		lock.Lock()
