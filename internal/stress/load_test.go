@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -44,6 +45,7 @@ type run struct {
 
 	kills, looks, abandoned, replays atomic.Int64
 	enqueued, finished               atomic.Int64
+	followUpsMade                    atomic.Int64
 
 	recentMu sync.Mutex
 	recent   []storage.Ref
@@ -407,12 +409,55 @@ func (r *run) deal(rnd *rand.Rand, queue string, d Delivery) {
 	}
 }
 
+// followUps are what a completion of the delivery enqueues (S10), the same for everybody who
+// completes it, so that every answer must name the same ones (S5); none for most.
+func (r *run) followUps(d Delivery) []*queueboxv1.EnqueueRequest {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(d.Token))
+	rnd := rand.New(rand.NewPCG(h.Sum64(), 1)) //nolint:gosec // a test
+	if r.produce.over() || rnd.IntN(8) > 0 {
+		return nil
+	}
+	next := make([]*queueboxv1.EnqueueRequest, 1+rnd.IntN(2))
+	for i := range next {
+		next[i] = &queueboxv1.EnqueueRequest{Queue: skipQueue, OrderingKey: fmt.Sprint("key-", rnd.IntN(keyCount)), Payload: []byte("follow-up")}
+		switch rnd.IntN(4) {
+		case 0:
+			next[i].OrderingKey = d.Key // that of the completed message, where the queues are the same
+		case 1:
+			next[i].Queue = blockQueue
+		case 2:
+			next[i].DelayMs = int64(rnd.IntN(40))
+		}
+	}
+	return next
+}
+
+// followed notes the follow-ups of a completion that was answered.
+func (r *run) followed(next []*queueboxv1.EnqueueRequest, ids []string, sent time.Time) {
+	if len(next) == 0 || len(ids) != len(next) {
+		return
+	}
+	got := time.Now()
+	for i, id := range ids {
+		ref := refOf(r.t, id)
+		r.history.Enqueued(ref, next[i].GetOrderingKey(), sent, got)
+		r.remember(ref)
+	}
+	r.followUpsMade.Add(int64(len(ids)))
+}
+
 // settle settles and repeats it until it is answered.
 func (r *run) settle(rnd *rand.Rand, queue string, d Delivery, action string) {
+	var next []*queueboxv1.EnqueueRequest
+	if action == "complete" {
+		next = r.followUps(d)
+	}
+	first := time.Now()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); pause(rnd, 20*time.Millisecond) {
 		ctx, cancel := short()
 		s := Settle{Ref: d.Ref, Token: d.Token, Action: action, Sent: time.Now()}
-		err := r.send(ctx, r.client(rnd), queue, &s)
+		ids, err := r.send(ctx, r.client(rnd), queue, &s, next)
 		s.Got = time.Now()
 		cancel()
 		if err != nil {
@@ -430,6 +475,10 @@ func (r *run) settle(rnd *rand.Rand, queue string, d Delivery, action string) {
 			}
 		}
 		r.history.Settled(s)
+		r.followed(next, ids, first)
+		if s.Verdict == Applied {
+			r.enqueued.Add(int64(len(ids)))
+		}
 		if s.Verdict == Applied && (s.Outcome == "completed" || s.Outcome == "dead" || s.Outcome == "cancelled") {
 			r.finished.Add(1)
 		}
@@ -440,7 +489,8 @@ func (r *run) settle(rnd *rand.Rand, queue string, d Delivery, action string) {
 	r.history.Fail("settle", "%v: no answer for 20 s", d.Ref)
 }
 
-func (r *run) send(ctx context.Context, c *blackbox.Client, queue string, s *Settle) error {
+// send sends a settlement once. It returns the follow-ups of a completion.
+func (r *run) send(ctx context.Context, c *blackbox.Client, queue string, s *Settle, next []*queueboxv1.EnqueueRequest) (followUps []string, err error) {
 	id := wireid.Message(s.Ref)
 	verdict := func(already bool) string {
 		if already {
@@ -453,34 +503,36 @@ func (r *run) send(ctx context.Context, c *blackbox.Client, queue string, s *Set
 	}
 	switch s.Action {
 	case "complete":
-		out, err := c.Complete(ctx, &queueboxv1.CompleteRequest{Queue: queue, MessageId: id, ClaimToken: s.Token})
+		out, err := c.Complete(ctx, &queueboxv1.CompleteRequest{Queue: queue, MessageId: id, ClaimToken: s.Token, FollowUps: next})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		s.Verdict, s.Outcome, s.Facts = verdict(out.GetAlreadySettled()), "completed", out.GetCompleteTime().AsTime().String()
+		s.Verdict, s.Outcome = verdict(out.GetAlreadySettled()), "completed"
+		s.Facts = fmt.Sprint(out.GetCompleteTime().AsTime(), out.GetFollowUpMessageIds())
+		return out.GetFollowUpMessageIds(), nil
 	case "retry":
 		req := &queueboxv1.RetryRequest{Queue: queue, MessageId: id, ClaimToken: s.Token, Error: "stress"}
 		out, err := c.Retry(ctx, req)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s.Verdict, s.Outcome = verdict(out.GetAlreadySettled()), outcome(out.GetOutcome())
 		s.Facts = s.Outcome + out.GetAvailableTime().AsTime().String()
 	case "dead_letter":
 		out, err := c.DeadLetter(ctx, &queueboxv1.DeadLetterRequest{Queue: queue, MessageId: id, ClaimToken: s.Token, ReasonCode: "stress"})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s.Verdict, s.Outcome = verdict(out.GetAlreadySettled()), "dead"
 	case "release":
 		out, err := c.Release(ctx, &queueboxv1.ReleaseRequest{Queue: queue, MessageId: id, ClaimToken: s.Token})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s.Verdict, s.Outcome = verdict(out.GetAlreadySettled()), outcome(out.GetOutcome())
 		s.Facts = s.Outcome + out.GetAvailableTime().AsTime().String()
 	default:
 		require.Fail(r.t, "unknown action "+s.Action)
 	}
-	return nil
+	return nil, nil
 }

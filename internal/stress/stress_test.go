@@ -84,6 +84,7 @@ func stress(t *testing.T, db *blackbox.Database, servers int) {
 	finals := r.finals()
 	problems, more := r.history.Judge()
 	t.Logf("%s, %v of load: %s", db.Engine, length.Round(time.Second), r.history.Counts())
+	t.Logf("%d answers named follow-ups", r.followUpsMade.Load())
 	t.Logf("%d kills of servers, %d looks, %d claims abandoned, %d repeats of a claim id, longest wait from the end of the load until empty %v",
 		r.kills.Load(), r.looks.Load(), r.abandoned.Load(), r.replays.Load(), r.drained.Round(time.Millisecond))
 	t.Logf("at the end: %d completed, %d dead, %d cancelled, %d live; %d deadlocks; %d violations; %v in all",
