@@ -20,7 +20,7 @@ import (
 // settable clock. A failure prints the seed and the shortest story that rapid finds.
 func modelRules() []rule {
 	return []rule{
-		{name: "C1_C2_C3_C9_C14_C15_C18_R1_R2_S1_S2_S5_S6_S14_E1_E3_O1_O3_O5_O6_O7_O9_random_operations_against_a_model", clocks: settable, run: randomOperations},
+		{name: "C1_C2_C3_C9_C14_C15_C18_R1_R2_S1_S2_S5_S6_S8_S14_T6_E1_E3_O1_O3_O5_O6_O7_O9_random_operations_against_a_model", clocks: settable, run: randomOperations},
 	}
 }
 
@@ -105,6 +105,8 @@ type modelClaim struct {
 	action  storage.Action
 	// back is set where it was given back.
 	back bool
+	// revoked is set where an operator took it away.
+	revoked bool
 }
 
 type modelCall struct {
@@ -156,6 +158,9 @@ func (m *model) step() {
 		{"redrive", 2, m.redriveOne},
 		{"sweep keys", 1, m.sweepKeys},
 		{"ordering mode", 1, m.setMode},
+		{"revoke", 2, m.revokeOne},
+		{"look at claims", 1, m.lookAtClaims},
+		{"explain", 2, m.explainOne},
 	}
 	var wheel []int
 	for i, op := range ops {
@@ -564,6 +569,8 @@ func (m *model) judge(mm *modelMessage, c *modelClaim) (storage.ItemStatus, []st
 		return storage.ItemNotFound, nil
 	case c != nil && c.settled != nil:
 		return storage.ItemSettled, nil
+	case c != nil && c.revoked:
+		return storage.ItemLost, []storage.LostCause{storage.LostRevoked}
 	case c != nil && m.held(c):
 		return storage.ItemApplied, nil
 	case mm.state == storage.StateCancelled:
