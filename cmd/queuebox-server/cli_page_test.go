@@ -168,8 +168,12 @@ func play(ctx context.Context, c *blackbox.Client, scene string) error {
 // alike keeps of a text what does not differ from run to run.
 func alike(text string) string {
 	for _, r := range [][2]string{
-		{`\bm[0-9a-z]{24,}\b`, "ID"}, {`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "WHEN"},
-		{`\d\d:\d\d:\d\d`, "TIME"}, {`\b(\d+(\.\d+)?(ms|s|m|h|d))+\b`, "SPAN"}, {` +`, " "}, {`(?m) $`, ""},
+		{`\bm[0-9a-z]{24,}\b`, "ID"},
+		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "WHEN"},
+		{`\d\d:\d\d:\d\d`, "TIME"},
+		{`\b(\d+(\.\d+)?(ms|s|m|h|d))+\b`, "SPAN"},
+		{` +`, " "},
+		{`(?m) $`, ""},
 	} {
 		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
 	}
