@@ -225,20 +225,25 @@ func TestO8_CostOfAnotherKey(t *testing.T) {
 	require.Less(t, parked, 3*empty+20*time.Millisecond)
 
 	// The crowded key itself moves on at the cost of one message.
-	var head int64
-	require.NoError(t, s.writeDB.QueryRowContext(t.Context(), "SELECT min(position) FROM message").Scan(&head))
-	start := time.Now()
-	res, err := s.Cancel(t.Context(), storage.CancelParams{QueueID: q.ID, Ref: storage.Ref{QueueID: q.ID, Position: head}})
-	require.NoError(t, err)
-	require.True(t, res.Ready)
-	t.Logf("a cancel of the head of 200k: %v", time.Since(start))
-	require.Less(t, time.Since(start), 3*empty+20*time.Millisecond)
+	moved := make([]time.Duration, 11)
+	for i := range moved {
+		var head int64
+		require.NoError(t, s.writeDB.QueryRowContext(t.Context(), "SELECT min(position) FROM message").Scan(&head))
+		start := time.Now()
+		res, err := s.Cancel(t.Context(), storage.CancelParams{QueueID: q.ID, Ref: storage.Ref{QueueID: q.ID, Position: head}})
+		moved[i] = time.Since(start)
+		require.NoError(t, err)
+		require.True(t, res.Ready)
+	}
+	t.Logf("a cancel of the head of 200k: %v", slices.Min(moved))
+	require.Less(t, slices.Min(moved), 3*empty+20*time.Millisecond)
 	st, err := s.QueueStats(t.Context(), q.ID)
 	require.NoError(t, err)
-	require.EqualValues(t, 199_999, st.Blocked)
+	require.EqualValues(t, 199_989, st.Blocked)
 }
 
-// costOfKey is the median of some cycles of one message of a key of its own.
+// costOfKey is the best of some cycles of one message of a key of its own: what others do on
+// the machine makes some of them slower, and none quicker.
 func costOfKey(t *testing.T, s *Store, queueID int32) time.Duration {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -256,6 +261,5 @@ func costOfKey(t *testing.T, s *Store, queueID int32) time.Duration {
 		require.Equal(t, storage.ItemApplied, st.Items[0].Status)
 		took = append(took, time.Since(start))
 	}
-	slices.Sort(took)
-	return took[len(took)/2]
+	return slices.Min(took)
 }

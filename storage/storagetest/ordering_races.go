@@ -319,7 +319,7 @@ func raceOrderingEnqueue(t *testing.T, e *env) {
 func raceOrderingSweepKeys(t *testing.T, e *env) {
 	// One worker that uses a key for a moment each time, and two who remove it.
 	stores := []storage.Store{e.store, e.other}
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*soon)
 	defer cancel()
 	done := make(chan struct{})
 	err := together(3, func(i int) error {
