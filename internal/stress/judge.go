@@ -220,13 +220,30 @@ func (m *message) mayEnd(from, to time.Time, blocking bool) bool {
 	return false
 }
 
+// latestEnd is the last moment at which the claim of a delivery can have held.
+func (m *message) latestEnd(d Delivery) time.Time {
+	end := d.Got.Add(d.Lease)
+	for _, s := range m.settles {
+		if s.Token == d.Token && s.Verdict != Lost && s.Verdict != Unknown && s.Got.Before(end) {
+			end = s.Got
+		}
+	}
+	return end
+}
+
 // keeps tells whether m may be delivered though a message of an earlier place was redriven:
 // it held its key when that happened, and has not been put back since (O7).
 func (m *message) keeps(d Delivery, redrive span) bool {
+	// An attempt that nobody saw was a claim whose answer was lost: its lease may have held the
+	// key, and has run out.
+	unseen := d.Attempt > 1 && !slices.ContainsFunc(m.deliveries, func(o Delivery) bool { return o.Attempt == d.Attempt-1 })
+	if unseen && d.Sent.Before(redrive.got.Add(d.Lease+healed)) {
+		return true
+	}
 	held := false
 	last := time.Time{}
 	for _, o := range m.deliveries {
-		if o.Sent.Before(redrive.got) && o.Got.Add(o.Lease).After(redrive.sent) {
+		if o.Sent.Before(redrive.got) && m.latestEnd(o).After(redrive.sent) {
 			held = true
 		}
 		if o.Got.Before(d.Got) || o.Token == d.Token {

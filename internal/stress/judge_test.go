@@ -95,6 +95,22 @@ func TestJudge(t *testing.T) {
 			h.Redriven(ref(1), at(70), at(80))
 			deliver(h, 2, "c", 2, 1100, 1110)
 		}},
+		"redriven in front of one whose claim was never answered": {run: func(h *History) {
+			two(h)
+			deliver(h, 1, "a", 1, 10, 20)
+			settle(h, 1, "a", "dead_letter", Applied, "dead", "x", 30, 40)
+			h.Redriven(ref(1), at(70), at(80))
+			deliver(h, 2, "b", 2, 100, 110)
+		}},
+		"redriven in front of one whose claim was answered": {want: "O5", run: func(h *History) {
+			two(h)
+			deliver(h, 1, "a", 1, 10, 20)
+			settle(h, 1, "a", "dead_letter", Applied, "dead", "x", 30, 40)
+			deliver(h, 2, "b", 1, 50, 60)
+			settle(h, 2, "b", "retry", Applied, "retried", "x", 62, 64)
+			h.Redriven(ref(1), at(70), at(80))
+			deliver(h, 2, "c", 2, 100, 110)
+		}},
 		"put back and passed over": {want: "O5", run: func(h *History) {
 			two(h)
 			deliver(h, 1, "a", 1, 10, 20)
