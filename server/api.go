@@ -32,6 +32,7 @@ type api struct {
 	clock    *dbClock
 	stats    *statsCache
 	keyed    *keyedQueues
+	full     *fullness
 	blocked  *blockedCache
 	dispatch *dispatch.Dispatcher
 	errors   *errorMapper

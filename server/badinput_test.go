@@ -247,7 +247,7 @@ func badInputs() []badInput {
 		{"CreateQueue, no rate at all", createWith(func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = math.NaN() }), bad, invalid, "queue.max_claims_per_second"},
 		{"CreateQueue, rate of one in years", createWith(func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = 1e-9 }), bad, invalid, "queue.max_claims_per_second"},
 		{"CreateQueue, rate without end", createWith(func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = math.Inf(1) }), bad, invalid, "queue.max_claims_per_second"},
-		{"E13 CreateQueue, messages", createWith(func(q *queueboxv1.Queue) { q.MaxMessages = 1 }), codes.Unimplemented, "UNIMPLEMENTED", "queue.max_messages"},
+		{"CreateQueue, messages", createWith(func(q *queueboxv1.Queue) { q.MaxMessages = -1 }), bad, invalid, "queue.max_messages"},
 		{"UpdateQueue without a mask", updateWith(&queueboxv1.Queue{}), bad, invalid, "update_mask"},
 		{"UpdateQueue, unknown path", updateWith(&queueboxv1.Queue{}, "max_attempts", "name"), bad, invalid, "update_mask.paths[1]"},
 		{"UpdateQueue, output only", updateWith(&queueboxv1.Queue{}, "create_time"), bad, invalid, "update_mask.paths[0]"},

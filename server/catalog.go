@@ -94,7 +94,7 @@ func (c *catalog) put(q storage.Queue, read time.Time) {
 
 // create returns a queue, made with the given settings where it does not exist.
 func (c *catalog) create(ctx context.Context, name string, s storage.QueueSettings, maxQueues int) (storage.Queue, bool, error) {
-	q, err := c.id(ctx, name)
+	q, err := c.get(ctx, name)
 	if err == nil || !errors.Is(err, storage.ErrQueueNotFound) {
 		return q, false, err
 	}

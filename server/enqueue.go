@@ -110,22 +110,28 @@ func contentHash(req *queueboxv1.EnqueueRequest) [32]byte {
 // enqueue finds or makes the queues, inserts, and tells those who wait. names[i] is the
 // queue of ms[i].
 func (a *api) enqueue(ctx context.Context, names []string, ms []storage.NewMessage) (storage.EnqueueResult, error) {
-	ids := map[string]int32{}
+	queues := map[string]storage.Queue{}
+	counts := map[string]int64{}
 	for i, name := range names {
-		id, ok := ids[name]
+		q, ok := queues[name]
 		if !ok {
-			q, err := a.queueForEnqueue(ctx, name)
-			if err != nil {
+			var err error
+			if q, err = a.queueForEnqueue(ctx, name); err != nil {
 				return storage.EnqueueResult{}, err
 			}
-			id = q.ID
-			ids[name] = id
+			queues[name] = q
 		}
-		ms[i].QueueID = id
+		ms[i].QueueID = q.ID
+		counts[name]++
+	}
+	entered, err := a.enterAll(ctx, queues, counts)
+	if err != nil {
+		return storage.EnqueueResult{}, err
 	}
 	call, cancel := a.statement(ctx)
 	defer cancel()
 	res, err := a.store.Enqueue(call, storage.EnqueueParams{Messages: ms})
+	entered(names, res)
 	if err != nil {
 		return storage.EnqueueResult{}, err
 	}
@@ -144,7 +150,7 @@ func (a *api) enqueue(ctx context.Context, names []string, ms []storage.NewMessa
 
 func (a *api) queueForEnqueue(ctx context.Context, name string) (storage.Queue, error) {
 	if !a.cfg.CreateQueues {
-		return a.catalog.id(ctx, name)
+		return a.catalog.get(ctx, name)
 	}
 	call, cancel := a.statement(ctx)
 	defer cancel()

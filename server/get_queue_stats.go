@@ -12,13 +12,13 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
-// statsTTL is how old counts may be. To count costs time in proportion to the queue.
-const statsTTL = 2 * time.Second
+// statsTTL is how long counts that were read are kept: they are taken every two seconds.
+const statsTTL = 500 * time.Millisecond
 
-// statsTimeout bounds the counting of one queue.
+// statsTimeout bounds the first count of a queue.
 const statsTimeout = 30 * time.Second
 
-// GetQueueStats counts, a few seconds ago at most; as_of_time says when.
+// GetQueueStats tells the counts that one of the servers has taken; as_of_time says when.
 func (a *api) GetQueueStats(ctx context.Context, req *queueboxv1.GetQueueStatsRequest) (*queueboxv1.GetQueueStatsResponse, error) {
 	c := &check{}
 	c.queue("queue", req.GetQueue())
@@ -55,10 +55,15 @@ func (a *api) GetQueueStats(ctx context.Context, req *queueboxv1.GetQueueStatsRe
 	return resp, nil
 }
 
-// statsCache keeps counts for a moment and lets callers of the same moment share one
-// count.
+// statsStore is what counts are read from.
+type statsStore interface {
+	StoredStats(ctx context.Context, queueID int32) (storage.QueueStats, error)
+	Count(ctx context.Context, p storage.CountParams) (storage.CountResult, error)
+}
+
+// statsCache keeps counts for a moment and lets callers of the same moment share one read.
 type statsCache struct {
-	store   storage.Admin
+	store   statsStore
 	now     func() time.Time
 	flights singleflight.Group
 
@@ -71,7 +76,7 @@ type statsEntry struct {
 	read  time.Time
 }
 
-func newStatsCache(store storage.Admin, now func() time.Time) *statsCache {
+func newStatsCache(store statsStore, now func() time.Time) *statsCache {
 	return &statsCache{store: store, now: now, byID: map[int32]statsEntry{}}
 }
 
@@ -85,7 +90,13 @@ func (c *statsCache) get(ctx context.Context, queueID int32) (storage.QueueStats
 	done := c.flights.DoChan(strconv.Itoa(int(queueID)), sheltered(func() (any, error) {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), statsTimeout)
 		defer cancel()
-		st, err := c.store.QueueStats(call, queueID)
+		st, err := c.store.StoredStats(call, queueID)
+		if err == nil && st.AsOf.IsZero() {
+			// Nobody has counted this queue yet: it is new, or the server is.
+			if _, err = c.store.Count(call, storage.CountParams{Queues: []int32{queueID}}); err == nil {
+				st, err = c.store.StoredStats(call, queueID)
+			}
+		}
 		if err != nil {
 			return storage.QueueStats{}, err
 		}

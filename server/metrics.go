@@ -147,7 +147,7 @@ func (m *metrics) zero() {
 	for _, o := range []storage.Outcome{storage.OutcomeCompleted, storage.OutcomeRetried, storage.OutcomeDead, storage.OutcomeCancelled} {
 		m.finishedTotal.WithLabelValues(outcomeLabel(o))
 	}
-	for _, w := range []string{"sweep", "keys", "retention", "place", "finish"} {
+	for _, w := range []string{"sweep", "keys", "retention", "place", "finish", "count"} {
 		m.upkeepFailed.WithLabelValues(w)
 	}
 	m.queue("")

@@ -61,7 +61,9 @@ func (c *check) settings(s storage.QueueSettings) {
 	if r := s.MaxClaimsPerSecond; r != 0 && !(r >= minClaimRate && r <= maxClaimRate) {
 		c.wrong("max_claims_per_second", "is %g; it must lie between %g and %g, or be 0, which means no limit", r, minClaimRate, maxClaimRate)
 	}
-	c.notBuilt("max_messages", s.MaxMessages != 0)
+	if s.MaxMessages < 0 {
+		c.wrong("max_messages", "is negative; 0 means no limit")
+	}
 }
 
 func (c *check) retryPolicy(r storage.RetryPolicy) {

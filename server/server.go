@@ -186,6 +186,7 @@ func newAPI(cfg Config, store storage.Store, m *metrics) *api {
 	a.catalog = newCatalog(store, now, statementTimeout)
 	a.clock = &dbClock{store: store, now: now, timeout: statementTimeout}
 	a.stats = newStatsCache(store, now)
+	a.full = newFullness(a.stats)
 	a.keyed = newKeyedQueues()
 	a.blocked = newBlockedCache(store, now, a.keyed)
 	a.streams = newStreams()

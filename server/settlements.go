@@ -157,7 +157,9 @@ func (a *api) settledItem(queue string, s storage.Settlement, r storage.Settled,
 	a.leaseOver(s.Ref)
 	if r.Outcome == storage.OutcomeRetried || r.Outcome == storage.OutcomeReleased {
 		a.dispatch.ReadyAt(s.Ref.QueueID, r.AvailableTime, now)
+		return
 	}
+	a.full.left(s.Ref.QueueID, now, 1)
 }
 
 func wireOutcome(o storage.Outcome) queueboxv1.SettleOutcome { return queueboxv1.SettleOutcome(o) }

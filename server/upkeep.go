@@ -21,6 +21,8 @@ const (
 	upkeepShare = 20
 	// endPause lies between two sweeps of ended leases, so that many ends are one sweep.
 	endPause = 20 * time.Millisecond
+	// countTimeout bounds a count of everything, which is made of many small statements.
+	countTimeout = 5 * time.Minute
 	// maxUpkeepPause bounds the pause while the database fails.
 	maxUpkeepPause = 10 * time.Second
 )
@@ -51,6 +53,7 @@ func (u *upkeep) run(ctx context.Context) {
 	wg.Go(func() { u.sweepAll(ctx) })
 	wg.Go(func() { u.sweepKeys(ctx) })
 	wg.Go(func() { u.retain(ctx) })
+	wg.Go(func() { u.count(ctx) })
 	wg.Wait()
 }
 
@@ -165,6 +168,24 @@ func (u *upkeep) retain(ctx context.Context) {
 			if !res.More {
 				rest = max(rest, retainEvery-time.Duration(u.jitter()*float64(retainEvery/5)))
 			}
+		}
+		u.pause(ctx, rest)
+	}
+}
+
+// count takes the counts of all queues, where it is the turn of this server (L3).
+func (u *upkeep) count(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		call, cancel := context.WithTimeout(ctx, countTimeout)
+		_, err := u.store.Count(call, storage.CountParams{})
+		cancel()
+		u.told(ctx, "count", err)
+		rest := storage.CountEvery + time.Duration(u.jitter()*float64(storage.CountEvery/10))
+		if failures++; err != nil {
+			rest = max(rest, u.backoff(failures))
+		} else {
+			failures = 0
 		}
 		u.pause(ctx, rest)
 	}

@@ -49,6 +49,10 @@ func (k *keeper) Retain(context.Context, storage.RetainParams) (storage.RetainRe
 	return storage.RetainResult{}, nil
 }
 
+func (k *keeper) Count(context.Context, storage.CountParams) (storage.CountResult, error) {
+	return storage.CountResult{}, nil
+}
+
 // TestUpkeep_O9_KeysGoPageByPage also checks that whatever the upkeep makes claimable wakes
 // those who wait.
 func TestUpkeep_O9_KeysGoPageByPage(t *testing.T) {

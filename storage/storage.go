@@ -101,9 +101,13 @@ type Admin interface {
 	UpdateQueue(ctx context.Context, name string, s QueueSettings, version int64) (Queue, error)
 	// SetPaused pauses or resumes and raises the version where that changes something.
 	SetPaused(ctx context.Context, name string, paused bool) (Queue, error)
-	// QueueStats counts. It may cost time in proportion to the queue: the server calls
-	// it rarely and keeps the answer for a few seconds.
+	// QueueStats counts a queue now, in time proportional to what it holds and in small
+	// statements where it is large. No call of a user waits for it: Count takes the counts
+	// beside, and StoredStats reads them.
 	QueueStats(ctx context.Context, queueID int32) (QueueStats, error)
+	// StoredStats reads the counts that Count took last; AsOf is zero where there are none
+	// yet. ErrQueueNotFound.
+	StoredStats(ctx context.Context, queueID int32) (QueueStats, error)
 	// Blocked tells whether a message of the queue waits behind the head of its ordering key.
 	// It bounds what it looks at, so where a queue has very many keys it may say no.
 	Blocked(ctx context.Context, queueID int32) (bool, error)
@@ -420,6 +424,11 @@ type QueueStats struct {
 	Dead         int64 // and kept
 	OldestReady  time.Time
 	AsOf         time.Time
+}
+
+// Live counts the messages that are not finished, which is what MaxMessages bounds (L3).
+func (s QueueStats) Live() int64 {
+	return s.Ready + s.Delayed + s.Blocked + s.Leased + s.LeaseExpired
 }
 
 // ListMessagesParams picks messages of one queue; all set fields must match.

@@ -18,6 +18,11 @@ type Upkeep interface {
 	// needs any more, and puts right a key that has no head or the wrong one, which can be
 	// where a row was locked by somebody while its key moved on (O9).
 	SweepKeys(ctx context.Context, p SweepKeysParams) (SweepKeysResult, error)
+	// Count takes the counts of queues and keeps them for StoredStats. Of all stores that
+	// are asked to count everything, on any server, one does it at a time, about every two
+	// seconds and resting twenty times as long as the last count took; the others do nothing.
+	// One that was killed is replaced within seconds.
+	Count(ctx context.Context, p CountParams) (CountResult, error)
 	// Cancel ends a message, or asks its holder to (S14). ErrMessageNotFound where the
 	// queue has no such message; ErrUnavailable where its row is locked for longer than the
 	// wait, and then nothing changed.
@@ -87,6 +92,25 @@ type RetainResult struct {
 	More bool
 	Now  time.Time
 }
+
+// CountParams says what to count.
+type CountParams struct {
+	// Queues are counted now, whoever counts the others. Empty counts all, where it is time.
+	Queues []int32
+}
+
+// CountResult tells how many queues were counted.
+type CountResult struct {
+	Counted int
+}
+
+// The pace of counts, the same for every backend.
+const (
+	// CountEvery is the least time between two counts.
+	CountEvery = 2 * time.Second
+	// CountRest is how many times as long as a count took is rested after it.
+	CountRest = 20
+)
 
 // CancelParams names a message by its reference, or by its idempotency key where Ref is
 // zero.

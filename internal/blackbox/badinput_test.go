@@ -276,7 +276,7 @@ func badAdminInputs(c *Client, id string) []badInput {
 		"negative max_claims_per_second":           {"max_claims_per_second", func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = -0.5 }},
 		"max_claims_per_second that is no number":  {"max_claims_per_second", func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = math.NaN() }},
 		"max_claims_per_second above 1e6":          {"max_claims_per_second", func(q *queueboxv1.Queue) { q.MaxClaimsPerSecond = 1e7 }},
-		"max_messages of a later build (E13)":      {"max_messages", func(q *queueboxv1.Queue) { q.MaxMessages = 5 }},
+		"negative max_messages":                    {"max_messages", func(q *queueboxv1.Queue) { q.MaxMessages = -1 }},
 		"an ordering_mode that nobody knows (E13)": {"ordering_mode", func(q *queueboxv1.Queue) { q.OrderingMode = 99 }},
 	} {
 		create, update := &queueboxv1.Queue{Queue: "new"}, &queueboxv1.Queue{Queue: "q"}

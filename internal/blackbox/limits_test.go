@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
@@ -159,5 +160,45 @@ func TestL1AnotherServerSettles(t *testing.T) {
 			require.Less(t, Percentile(all, 0.5), 250*time.Millisecond, "a poll would take half a second on average")
 		}
 		require.Less(t, Percentile(all, 1), 4*time.Second)
+	})
+}
+
+// TestL3QueueFull: a queue takes no more than max_messages, on every server once it has
+// seen the counts, and again when workers have made room.
+func TestL3QueueFull(t *testing.T) {
+	EachParallel(t, func(t *testing.T, db *Database) {
+		a, b := db.Start(t).Client(t), db.Start(t).Client(t)
+		setLimits(t, a, &queueboxv1.Queue{MaxMessages: 10}, "max_messages")
+		enqueueMany(t, a, "q", 10)
+		full := Want{Code: codes.ResourceExhausted, Reason: "QUEUE_FULL", Metadata: map[string]string{"queue": "q", "max_messages": "10"}}
+		_, err := a.Enqueue(within(t), &queueboxv1.EnqueueRequest{Queue: "q"})
+		RequireStatus(t, err, full)
+		_, err = a.BatchEnqueue(within(t), &queueboxv1.BatchEnqueueRequest{Requests: []*queueboxv1.EnqueueRequest{{Queue: "free"}, {Queue: "q"}}})
+		RequireStatus(t, err, full)
+		require.Empty(t, claim(t, a, "free", 1, 0), "E9: nothing of the batch")
+		freshStats(t, b, "q")
+		_, err = b.Enqueue(within(t), &queueboxv1.EnqueueRequest{Queue: "q"})
+		RequireStatus(t, err, full)
+		for _, m := range claim(t, b, "q", 4, time.Minute) {
+			_, err := complete(t, b, "q", m)
+			require.NoError(t, err)
+		}
+		freshStats(t, a, "q")
+		enqueue(t, a, "q", "there is room again on the other server")
+		setLimits(t, a, &queueboxv1.Queue{}, "max_messages")
+		enqueueMany(t, a, "q", 20)
+	})
+}
+
+// TestL3CountsOutliveAServer: counts go on when the server that took them is killed.
+func TestL3CountsOutliveAServer(t *testing.T) {
+	EachParallel(t, func(t *testing.T, db *Database) {
+		first, second := db.Start(t), db.Start(t)
+		c := second.Client(t)
+		ids := enqueueMany(t, c, "q", 5)
+		require.EqualValues(t, len(ids), freshStats(t, c, "q").GetReadyCount())
+		first.Kill()
+		enqueue(t, c, "q", "one more")
+		require.EqualValues(t, len(ids)+1, freshStats(t, c, "q").GetReadyCount())
 	})
 }

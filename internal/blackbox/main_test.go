@@ -131,6 +131,22 @@ func waiting(t *testing.T, c *Client, queue string) int {
 	return int(out.GetWaitingClaims())
 }
 
+// freshStats waits for counts that were taken after it was called.
+func freshStats(t *testing.T, c *Client, queue string) *queueboxv1.GetQueueStatsResponse {
+	t.Helper()
+	first, err := c.Admin.GetQueueStats(within(t), &queueboxv1.GetQueueStatsRequest{Queue: queue})
+	require.NoError(t, err)
+	// A count rests twenty times as long as it took, which a busy machine makes long.
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		out, err := c.Admin.GetQueueStats(within(t), &queueboxv1.GetQueueStatsRequest{Queue: queue})
+		require.NoError(t, err)
+		if out.GetAsOfTime().AsTime().After(first.GetServerTime().AsTime()) {
+			return out
+		}
+		require.True(t, time.Now().Before(end), "nobody counts")
+	}
+}
+
 func newClaimID() string { return uuid.NewString() }
 
 // lease is an answer that tells the end of a lease and the clock of the database.

@@ -45,6 +45,8 @@ const (
 	UpdateQueue  Method = "update queue"
 	SetPaused    Method = "set paused"
 	QueueStats   Method = "queue stats"
+	StoredStats  Method = "stored stats"
+	Count        Method = "count"
 	Blocked      Method = "blocked"
 	GetMessage   Method = "get message"
 	ListMessages Method = "list messages"

@@ -110,6 +110,16 @@ func (s *Store) Blocked(ctx context.Context, queueID int32) (bool, error) {
 	return through(ctx, s, Blocked, func() (bool, error) { return s.inner.Blocked(ctx, queueID) })
 }
 
+// StoredStats implements [storage.Admin].
+func (s *Store) StoredStats(ctx context.Context, queueID int32) (storage.QueueStats, error) {
+	return through(ctx, s, StoredStats, func() (storage.QueueStats, error) { return s.inner.StoredStats(ctx, queueID) })
+}
+
+// Count implements [storage.Upkeep].
+func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.CountResult, error) {
+	return through(ctx, s, Count, func() (storage.CountResult, error) { return s.inner.Count(ctx, p) })
+}
+
 // GetMessage implements [storage.Admin].
 func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (storage.Message, error) {
 	return through(ctx, s, GetMessage, func() (storage.Message, error) { return s.inner.GetMessage(ctx, ref, payload) })

@@ -33,7 +33,7 @@ var _ storage.Store = (*Store)(nil)
 // The measured methods, the values of the label "method".
 var methods = []string{
 	"Enqueue", "Claim", "GiveBack", "Renew", "Settle", "Look", "Notify", "Now", "Ready", "Maintain",
-	"CreateQueue", "GetQueue", "GetQueueByID", "ListQueues", "UpdateQueue", "SetPaused", "QueueStats", "Blocked", "GetMessage", "ListMessages",
+	"CreateQueue", "GetQueue", "GetQueueByID", "ListQueues", "UpdateQueue", "SetPaused", "QueueStats", "StoredStats", "Count", "Blocked", "GetMessage", "ListMessages",
 	"Sweep", "Retain", "Cancel", "SweepKeys", "Explain", "Revoke", "Redrive", "Purge", "Place", "Finish",
 }
 
@@ -194,6 +194,18 @@ func (s *Store) QueueStats(ctx context.Context, queueID int32) (st storage.Queue
 func (s *Store) Blocked(ctx context.Context, queueID int32) (blocked bool, err error) {
 	defer s.observe("Blocked", s.now(), &err)
 	return s.next.Blocked(ctx, queueID)
+}
+
+// StoredStats is measured.
+func (s *Store) StoredStats(ctx context.Context, queueID int32) (st storage.QueueStats, err error) {
+	defer s.observe("StoredStats", s.now(), &err)
+	return s.next.StoredStats(ctx, queueID)
+}
+
+// Count is measured.
+func (s *Store) Count(ctx context.Context, p storage.CountParams) (res storage.CountResult, err error) {
+	defer s.observe("Count", s.now(), &err)
+	return s.next.Count(ctx, p)
 }
 
 // GetMessage is measured.

@@ -21,6 +21,7 @@ func Statements() (map[string]string, error) {
 		"enqueue_ordered": s.enqueueOrdered, "add_names": s.addNames, "lock_names": s.lockNames,
 		"lock_keys": s.lockKeys, "promote": s.promote, "wait_row": s.waitRow, "lock_keys_free": s.lockKeysFree,
 		"keys_look": s.keysLook, "lock_key_ids": s.lockKeyIDs, "remove_keys": s.removeKeys,
+		"count_page": s.countPage, "count_queues": s.countQueues, "stats_get": s.statsGet,
 		"claim_limited": s.claimLimited, "limit_lock": s.limitLock, "limit_fill": s.limitFill, "limit_state": s.limitState,
 		"maintain_paces": s.maintainPaces, "maintain_slots": s.maintainSlots,
 		"maintain_calls": s.maintainCalls, "sweep": s.sweep, "cancel": s.cancel,

@@ -145,28 +145,3 @@ func (s *Store) changeQueue(ctx context.Context, what string, st step, after ...
 	}
 	return q, nil
 }
-
-// QueueStats implements storage.Admin.
-func (s *Store) QueueStats(ctx context.Context, queueID int32) (storage.QueueStats, error) {
-	var (
-		out    storage.QueueStats
-		oldest *time.Time
-		found  bool
-	)
-	err := s.read(ctx, "queue stats", step{
-		sql: s.sql.queueStats, args: []any{queueID},
-		scan: each(func() { found = false }, func(r pgx.Rows) error {
-			found = true
-			return r.Scan(&out.AsOf, &out.Ready, &out.Delayed, &out.Blocked, &out.Leased, &out.LeaseExpired,
-				&out.Completed, &out.Dead, &oldest)
-		}),
-	})
-	if err != nil {
-		return storage.QueueStats{}, err
-	}
-	if !found {
-		return storage.QueueStats{}, fmt.Errorf("postgres: queue stats: %w", storage.ErrQueueNotFound)
-	}
-	out.AsOf, out.OldestReady = out.AsOf.UTC(), utc(oldest)
-	return out, nil
-}

@@ -23,13 +23,14 @@ type statements struct {
 	pickPending, pickCompleted, pickDead, redrive string
 	purgePending, purgeCompleted, purgeDead       string
 
-	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall                    string
-	renew, renewWait, settle, settleWait, diagnose                                           string
-	enqueue, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake                  string
-	enqueueKeyed                                                                             string
-	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate                   string
-	queuePause, queueStats, blocked, messageGet, messageList, notify, now, ready, durability string
+	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall        string
+	renew, renewWait, settle, settleWait, diagnose                               string
+	enqueue, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake      string
+	enqueueKeyed                                                                 string
+	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate       string
+	queuePause, blocked, messageGet, messageList, notify, now, ready, durability string
 	// Limits of a queue (L1, L2).
+	countPage, countTurn, countDone, countQueues, countPut, statsGet          string
 	claimLimited, limitLock, limitFill, limitState, limitSet                  string
 	maintainPaces, maintainSlots                                              string
 	maintainCalls, partitions                                                 string
@@ -58,6 +59,8 @@ func loadStatements(testClock string) (statements, error) {
 		"claim_replayed": &s.claimReplayed, "give_back": &s.giveBack, "give_back_call": &s.giveBackCall,
 		"claim_limited": &s.claimLimited, "limit_lock": &s.limitLock, "limit_fill": &s.limitFill,
 		"limit_state": &s.limitState, "limit_set": &s.limitSet,
+		"count_page": &s.countPage, "count_turn": &s.countTurn, "count_done": &s.countDone,
+		"count_queues": &s.countQueues, "count_put": &s.countPut, "stats_get": &s.statsGet,
 		"maintain_paces": &s.maintainPaces, "maintain_slots": &s.maintainSlots,
 		"renew": &s.renew, "settle": &s.settle, "diagnose": &s.diagnose,
 		"enqueue": &s.enqueue, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_lock": &s.enqueueKeysLock,
@@ -69,7 +72,7 @@ func loadStatements(testClock string) (statements, error) {
 		"keys_look": &s.keysLook, "lock_key_ids": &s.lockKeyIDs, "remove_keys": &s.removeKeys,
 		"queue_lock": &s.queueLock, "queue_create": &s.queueCreate, "queue_get": &s.queueGet,
 		"queue_get_by_id": &s.queueGetByID, "queue_list": &s.queueList, "queue_update": &s.queueUpdate,
-		"queue_pause": &s.queuePause, "queue_stats": &s.queueStats, "blocked": &s.blocked,
+		"queue_pause": &s.queuePause, "blocked": &s.blocked,
 		"message_get": &s.messageGet, "message_list": &s.messageList,
 		"notify": &s.notify, "now": &s.now, "ready": &s.ready, "durability": &s.durability,
 		"maintain_calls": &s.maintainCalls, "partitions": &s.partitions,

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -248,46 +247,4 @@ func mergeNewest(limit int, lists ...[]storage.Message) []storage.Message {
 		lists[best] = lists[best][1:]
 	}
 	return out
-}
-
-// QueueStats implements storage.Admin.
-func (s *Store) QueueStats(ctx context.Context, queueID int32) (storage.QueueStats, error) {
-	var st storage.QueueStats
-	err := s.read(ctx, "queue stats", func(c *session) error {
-		err := c.one(ctx, qStatsFinished, args(queueID), &st.Completed, &st.Dead)
-		if errors.Is(err, sql.ErrNoRows) {
-			return storage.ErrQueueNotFound
-		}
-		if err != nil {
-			return err
-		}
-		var oldest, oldestDue sql.NullInt64
-		var notYet, due, asOf int64
-		err = c.one(ctx, qStatsLive, args(queueID), &st.Ready, &notYet, &st.Leased, &st.LeaseExpired, &oldest, &asOf)
-		if err != nil {
-			return err
-		}
-		if err := c.one(ctx, qStatsDelayed, args(queueID), &st.Delayed, &due, &oldestDue); err != nil {
-			return err
-		}
-		var over int64
-		if err := c.one(ctx, qStatsParked, args(queueID), &st.Blocked, &over); err != nil {
-			return err
-		}
-		var completed, dead, ready, delayed int64
-		if err := c.one(ctx, qStatsMarked, args(queueID), &completed, &dead, &ready, &delayed); err != nil {
-			return err
-		}
-		st.LeaseExpired += over
-		st.Completed += completed
-		st.Dead += dead
-		st.Ready += due + ready
-		st.Delayed += notYet + delayed
-		st.OldestReady, st.AsOf = fromNullMillis(oldest), fromMillis(asOf)
-		if t := fromNullMillis(oldestDue); !t.IsZero() && (st.OldestReady.IsZero() || t.Before(st.OldestReady)) {
-			st.OldestReady = t
-		}
-		return nil
-	})
-	return st, err
 }

@@ -131,6 +131,11 @@ const (
 	qStatsParked   query = "stats_parked"
 	qStatsFinished query = "stats_finished"
 	qStatsMarked   query = "stats_marked"
+	qStatsStored   query = "stats_stored"
+	qCountDue      query = "count_due"
+	qCountDone     query = "count_done"
+	qCountPut      query = "count_put"
+	qCountQueues   query = "count_queues"
 
 	qMaintainCalls      query = "maintain_calls"
 	qMaintainCallDelete query = "maintain_call_delete"

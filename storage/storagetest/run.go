@@ -96,6 +96,7 @@ func sections() []section {
 			{"ordered_race", orderedRaceRules()},
 		}},
 		{"limits", []group{{"limit", limitRules()}}},
+		{"counts", []group{{"count", countRules()}}},
 		{"sessions", []group{
 			{"held", heldRules()},
 			{"notify", notifyRules()},

@@ -248,6 +248,30 @@ CREATE TABLE queuebox.claim_pace (
     autovacuum_vacuum_cost_delay = 0
 );
 
+-- The counts of each queue as they were last taken.
+CREATE TABLE queuebox.queue_stats (
+    queue_id       integer PRIMARY KEY,
+    as_of          timestamptz NOT NULL,
+    ready          bigint NOT NULL,
+    delayed        bigint NOT NULL,
+    blocked        bigint NOT NULL,
+    leased         bigint NOT NULL,
+    lease_expired  bigint NOT NULL,
+    completed      bigint NOT NULL,
+    dead           bigint NOT NULL,
+    oldest_ready   timestamptz
+) WITH (fillfactor = 50);
+
+-- Whose turn it is to count: one server at a time, until it has ended or has not been heard
+-- of for a few seconds.
+CREATE TABLE queuebox.count_turn (
+    id         smallint PRIMARY KEY CHECK (id = 1),
+    next_time  timestamptz NOT NULL,
+    holder     uuid,
+    held_until timestamptz NOT NULL
+) WITH (fillfactor = 50);
+INSERT INTO queuebox.count_turn (id, next_time, held_until) VALUES (1, '-infinity', '-infinity');
+
 -- What a foreign transaction enqueues (E12); the server places it after the commit.
 -- The transaction id bounds the scan: below the oldest running one nothing appears any
 -- more, so dead rows there are never walked over. The constraints are what Enqueue checks;

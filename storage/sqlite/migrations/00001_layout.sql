@@ -206,6 +206,28 @@ CREATE TABLE claim_pace (
     full_ns  INTEGER NOT NULL
 ) STRICT;
 
+-- The counts of each queue as they were last taken.
+CREATE TABLE queue_stats (
+    queue_id      INTEGER PRIMARY KEY,
+    as_of         INTEGER NOT NULL,
+    ready         INTEGER NOT NULL,
+    delayed       INTEGER NOT NULL,
+    blocked       INTEGER NOT NULL,
+    leased        INTEGER NOT NULL,
+    lease_expired INTEGER NOT NULL,
+    completed     INTEGER NOT NULL,
+    dead          INTEGER NOT NULL,
+    oldest_ready  INTEGER
+) STRICT;
+
+-- When it is time to count again.
+CREATE TABLE count_turn (
+    id        INTEGER PRIMARY KEY CHECK (id = 1),
+    next_time INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO count_turn (id, next_time) VALUES (1, 0);
+
 -- What transactions of others enqueued and the server has not placed yet (E12). The
 -- constraints are what Enqueue checks; their names are what the caller reads.
 CREATE TABLE incoming (
