@@ -174,11 +174,14 @@ func (d *Database) Tables(tb testing.TB, conn *sql.DB) []string {
 }
 
 // Dump returns the whole content of the database as text: equal before and after
-// means that nothing was written.
+// means that nothing was written, but for the counts that a server takes by itself.
 func (d *Database) Dump(tb testing.TB, conn *sql.DB) string {
 	tb.Helper()
 	var out strings.Builder
 	for _, table := range d.Tables(tb, conn) {
+		if strings.HasSuffix(table, "queue_stats") || strings.HasSuffix(table, "count_turn") {
+			continue
+		}
 		rows := Rows(tb, conn, "SELECT * FROM "+table)
 		sort.Strings(rows)
 		fmt.Fprintf(&out, "%s (%d)\n", table, len(rows))
