@@ -621,7 +621,7 @@ func (m *model) renew() {
 		mm.leaseLen, mm.leaseEnd = d, m.now().Add(d)
 		require.True(m.rt, mm.leaseEnd.Equal(got.LeaseEnd), "lease end")
 		require.Equal(m.rt, mm.cancel, got.CancelRequested, "R6")
-	case storage.ItemAlreadySettled, storage.ItemNotFound, storage.ItemUnknown:
+	case storage.ItemAlreadySettled, storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused:
 		// Nothing more is told.
 	}
 }
@@ -646,6 +646,8 @@ func (m *model) settle() {
 		s.Error, s.ReasonCode = fmt.Sprintf("error %d", m.serial), fmt.Sprintf("code-%d", m.serial)
 	case storage.ActionRelease:
 		s.Delay = time.Duration(rapid.IntRange(0, 9).Draw(m.rt, "delay")) * time.Second
+	case storage.ActionRevoke:
+		// No worker asks for that.
 	}
 	res, err := m.store().Settle(m.t.Context(), storage.SettleParams{Items: []storage.Settlement{s}})
 	require.NoError(m.rt, err)
@@ -669,7 +671,7 @@ func (m *model) settle() {
 		require.Equal(m.rt, facts(want), facts(got))
 		c.action, c.settled = a, &want
 		m.order.requireReady(m, res.Ready)
-	case storage.ItemNotFound, storage.ItemUnknown:
+	case storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused:
 		// Nothing more is told.
 	}
 }
@@ -720,6 +722,8 @@ func (m *model) apply(mm *modelMessage, s storage.Settlement) storage.Settled {
 		mm.state, mm.ready = storage.StatePending, now.Add(d)
 		want.Outcome, want.AvailableTime = storage.OutcomeRetried, mm.ready
 		m.order.arrange(m, mm.key)
+	case storage.ActionRevoke:
+		// No worker asks for that.
 	}
 	return want
 }

@@ -97,7 +97,7 @@ func raceOrdering(t *testing.T, e *env) {
 		r.produce, r.produce, r.work, r.work, r.work, r.work, r.cancel, r.sweep, r.sweepKeys,
 	}
 	err := together(len(tasks), func(i int) error {
-		err := tasks[i](ctx, stores[i%2], rand.New(rand.NewPCG(1, uint64(i)))) //nolint:gosec // no secret
+		err := tasks[i](ctx, stores[i%2], rand.New(rand.NewPCG(1, uint64(i))))
 		if err != nil {
 			cancel()
 		}

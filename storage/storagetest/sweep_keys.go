@@ -57,7 +57,9 @@ func sweepKeysIdle(t *testing.T, e *env) {
 	rows := []map[string]string{e.liveRow(t, refs[0]), e.liveRow(t, refs[1]), e.liveRow(t, refs[3])}
 	sum, _ := e.sweepKeys(t, 100)
 	require.Equal(t, 1, sum.Removed, "the one whose only message is done")
-	require.Equal(t, rows, []map[string]string{e.liveRow(t, refs[0]), e.liveRow(t, refs[1]), e.liveRow(t, refs[3])})
+	for i, ref := range []storage.Ref{refs[0], refs[1], refs[3]} {
+		require.Equal(t, rows[i], e.liveRow(t, ref))
+	}
 	require.Equal(t, "b", e.get(t, refs[2]).OrderingKey, "a finished message still names it")
 	e.unchanged(t, func() {
 		sum, _ := e.through(e.other).sweepKeys(t, 100)
