@@ -197,6 +197,6 @@ func (c *watchedClaim) tell(item storage.Renewed, clock time.Time) {
 	case storage.ItemSettled, storage.ItemAlreadySettled:
 		// Its worker knows, for nobody else has the token.
 		s.drop(c)
-	case storage.ItemUnknown:
+	case storage.ItemUnknown, storage.ItemKeyReused:
 	}
 }

@@ -20,8 +20,8 @@ func TestS10S5FollowUpsOverTheWire(t *testing.T) {
 	EachParallel(t, func(t *testing.T, db *Database) {
 		a, b := everyServer(t, db, shortLeases)
 		conn := db.Open(t)
-		enqueueOrdered(t, a, "q", "key", "head")
-		earlier := enqueueOrdered(t, a, "q", "key", "earlier")
+		enqueueOrdered(t, a, "key", "head")
+		earlier := enqueueOrdered(t, a, "key", "earlier")
 		m := claimOne(t, b, "q", time.Minute)
 		req := completion("q", m)
 		req.Result = []byte("the result")

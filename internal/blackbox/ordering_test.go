@@ -25,16 +25,16 @@ func everyServer(t *testing.T, db *Database, args ...string) (a, b *Client) {
 	return a, db.Start(t, args...).Client(t)
 }
 
-func enqueueOrdered(t *testing.T, c *Client, queue, key, payload string) string {
+func enqueueOrdered(t *testing.T, c *Client, key, payload string) string {
 	t.Helper()
-	out, err := c.Enqueue(within(t), &queueboxv1.EnqueueRequest{Queue: queue, OrderingKey: key, Payload: []byte(payload)})
+	out, err := c.Enqueue(within(t), &queueboxv1.EnqueueRequest{Queue: "q", OrderingKey: key, Payload: []byte(payload)})
 	require.NoError(t, err)
 	return out.GetMessageId()
 }
 
-func requireEmpty(t *testing.T, c *Client, queue string, want queueboxv1.EmptyReason) {
+func requireEmpty(t *testing.T, c *Client, want queueboxv1.EmptyReason) {
 	t.Helper()
-	out := claimWith(t, c, &queueboxv1.ClaimRequest{Queue: queue, MaxMessages: 100})
+	out := claimWith(t, c, &queueboxv1.ClaimRequest{Queue: "q", MaxMessages: 100})
 	require.Empty(t, out.GetMessages())
 	require.Equal(t, want, out.GetEmptyReason(), "C17")
 }
@@ -49,7 +49,7 @@ func TestO1O5O6OverTheWire(t *testing.T) {
 		a, b := everyServer(t, db, shortLeases)
 		var first []string
 		for i := range 3 {
-			first = append(first, enqueueOrdered(t, []*Client{a, b}[i%2], "q", "first", fmt.Sprint(i)))
+			first = append(first, enqueueOrdered(t, []*Client{a, b}[i%2], "first", fmt.Sprint(i)))
 		}
 		batch, err := b.BatchEnqueue(within(t), &queueboxv1.BatchEnqueueRequest{Requests: []*queueboxv1.EnqueueRequest{
 			{Queue: "q", OrderingKey: "second"}, {Queue: "q", OrderingKey: "second"}, {Queue: "q"}, {Queue: "q"},
@@ -60,21 +60,21 @@ func TestO1O5O6OverTheWire(t *testing.T) {
 		require.Equal(t, first[0], got[0].GetMessage().GetMessageId())
 		require.Equal(t, "first", got[0].GetMessage().GetOrderingKey())
 		require.Equal(t, batch.GetResponses()[0].GetMessageId(), got[1].GetMessage().GetMessageId())
-		requireEmpty(t, a, "q", orderingBlocked)
-		requireEmpty(t, b, "q", orderingBlocked)
+		requireEmpty(t, a, orderingBlocked)
+		requireEmpty(t, b, orderingBlocked)
 
 		// O6: the head holds its key through a retry with a delay, and a lease that runs out.
 		head := got[0]
 		_, err = a.Retry(within(t), &queueboxv1.RetryRequest{Queue: "q", MessageId: first[0], ClaimToken: head.GetClaimToken(), DelayMs: proto.Int64(700)})
 		require.NoError(t, err)
-		requireEmpty(t, b, "q", noneReady)
+		requireEmpty(t, b, noneReady)
 		head = claimSoon(t, a, "q", 300*time.Millisecond)
 		require.Equal(t, first[0], head.GetMessage().GetMessageId())
 		require.EqualValues(t, 2, head.GetMessage().GetAttempt())
 		head = claimSoon(t, b, "q", time.Minute)
 		require.Equal(t, first[0], head.GetMessage().GetMessageId(), "its lease ran out")
 		require.EqualValues(t, 3, head.GetMessage().GetAttempt())
-		requireEmpty(t, a, "q", orderingBlocked)
+		requireEmpty(t, a, orderingBlocked)
 
 		// O5: then the next ones, in order, whoever settles.
 		for i, id := range first[1:] {
@@ -155,7 +155,7 @@ func TestO1O5UnderLoad(t *testing.T) {
 						server := clients[rnd.IntN(2)]
 						if retry {
 							_, err = server.Retry(t.Context(), &queueboxv1.RetryRequest{
-								Queue: "q", MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken(), DelayMs: proto.Int64(int64(rnd.IntN(20))),
+								Queue: "q", MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken(), DelayMs: new(int64(rnd.IntN(20))),
 							})
 						} else {
 							_, err = server.Complete(t.Context(), completion("q", m))
@@ -197,7 +197,7 @@ func TestW1TheNextOfAKeyWakesItsWaiter(t *testing.T) {
 				require.NoError(t, err)
 			},
 			"cancel": cancel,
-			"follow-up of another queue": func(t *testing.T, c *Client, m *queueboxv1.ClaimedMessage) {
+			"follow-up of another queue": func(t *testing.T, c *Client, _ *queueboxv1.ClaimedMessage) {
 				t.Helper()
 				enqueue(t, c, "source", "x")
 				source := claimOne(t, c, "source", time.Minute)
@@ -220,7 +220,7 @@ func TestW1TheNextOfAKeyWakesItsWaiter(t *testing.T) {
 					var all []time.Duration
 					for range 15 {
 						for range 2 {
-							enqueueOrdered(t, a, "q", "key", "x")
+							enqueueOrdered(t, a, "key", "x")
 						}
 						head := claimSoon(t, a, "q", time.Hour)
 						ch := waitFor(t, waiter, &queueboxv1.ClaimRequest{Queue: "q", WaitMs: 15_000, LeaseMs: 60_000})
@@ -260,15 +260,15 @@ func TestO7BlockOnDead(t *testing.T) {
 		made, err := a.Admin.CreateQueue(within(t), &queueboxv1.CreateQueueRequest{Queue: q})
 		require.NoError(t, err)
 		require.Equal(t, q.GetOrderingMode(), made.GetQueue().GetOrderingMode())
-		enqueueOrdered(t, a, "q", "key", "head")
-		next := enqueueOrdered(t, b, "q", "key", "next")
+		enqueueOrdered(t, a, "key", "head")
+		next := enqueueOrdered(t, b, "key", "next")
 		head := claimOne(t, b, "q", time.Minute)
 		_, err = a.DeadLetter(within(t), &queueboxv1.DeadLetterRequest{Queue: "q", MessageId: head.GetMessage().GetMessageId(), ClaimToken: head.GetClaimToken()})
 		require.NoError(t, err)
-		requireEmpty(t, a, "q", orderingBlocked)
-		requireEmpty(t, b, "q", orderingBlocked)
-		enqueueOrdered(t, b, "q", "key", "last")
-		requireEmpty(t, b, "q", orderingBlocked)
+		requireEmpty(t, a, orderingBlocked)
+		requireEmpty(t, b, orderingBlocked)
+		enqueueOrdered(t, b, "key", "last")
+		requireEmpty(t, b, orderingBlocked)
 
 		ch := waitFor(t, b, &queueboxv1.ClaimRequest{Queue: "q", WaitMs: 15_000, LeaseMs: 60_000})
 		_, err = a.Admin.UpdateQueue(within(t), &queueboxv1.UpdateQueueRequest{

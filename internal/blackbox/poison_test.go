@@ -83,7 +83,7 @@ func TestC18O9APoisonMessageThatKillsItsWorkers(t *testing.T) {
 		const most = 3
 		poison, err := c.Enqueue(within(t), &queueboxv1.EnqueueRequest{Queue: "q", OrderingKey: "key", MaxAttempts: most, Payload: []byte("poison")})
 		require.NoError(t, err)
-		next := enqueueOrdered(t, c, "q", "key", "next")
+		next := enqueueOrdered(t, c, "key", "next")
 		for attempt := int32(1); attempt <= most; attempt++ {
 			d := killedAtWork(t, servers[int(attempt)%len(servers)].Addr)
 			require.Equal(t, delivery{poison.GetMessageId(), "poison", attempt}, d)
@@ -105,7 +105,7 @@ func TestW1APoisonMessageWakesTheWaiterOfItsKey(t *testing.T) {
 		a, b := everyServer(t, db, shortLeases)
 		_, err := a.Enqueue(within(t), &queueboxv1.EnqueueRequest{Queue: "q", OrderingKey: "key", MaxAttempts: 1})
 		require.NoError(t, err)
-		next := enqueueOrdered(t, a, "q", "key", "next")
+		next := enqueueOrdered(t, a, "key", "next")
 		claimOne(t, a, "q", 300*time.Millisecond)
 		got := claimSoon(t, b, "q", time.Minute)
 		require.Equal(t, next, got.GetMessage().GetMessageId())

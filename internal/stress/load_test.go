@@ -414,7 +414,7 @@ func (r *run) deal(rnd *rand.Rand, queue string, d Delivery) {
 func (r *run) followUps(d Delivery) []*queueboxv1.EnqueueRequest {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(d.Token))
-	rnd := rand.New(rand.NewPCG(h.Sum64(), 1)) //nolint:gosec // a test
+	rnd := rand.New(rand.NewPCG(h.Sum64(), 1))
 	if r.produce.over() || rnd.IntN(8) > 0 {
 		return nil
 	}

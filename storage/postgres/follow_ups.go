@@ -38,7 +38,7 @@ func (s *Store) settleWithFollowUps(ctx context.Context, p storage.SettleParams)
 	c := completions{store: s, items: p.Items, out: &out, errs: make([]error, len(p.Items))}
 	err := lane(ctx, s.follow, with, c.try)
 	if err == nil {
-		err = c.wait(ctx, with)
+		err = c.wait(ctx)
 	}
 	if err != nil {
 		return out, err
@@ -107,7 +107,7 @@ func (c *completions) answered(i int) bool {
 // wait gives the items whose row somebody else has their turn in the slow lane. The wait comes
 // before the locks of the keys, which are for nobody to hold for long. What is still held then
 // is unknown.
-func (c *completions) wait(ctx context.Context, with []int) error {
+func (c *completions) wait(ctx context.Context) error {
 	held := c.held
 	if len(held) == 0 {
 		return nil
@@ -128,8 +128,8 @@ func (c *completions) wait(ctx context.Context, with []int) error {
 		}
 	}
 	if len(left) > 0 {
-		if left, err = c.store.settleDiagnose(ctx, c.items, left, c.out); err != nil {
-			return nil // those that are not answered are unknown
+		if still, err := c.store.settleDiagnose(ctx, c.items, left, c.out); err == nil {
+			left = still
 		}
 		unknown(left, func(i int) { c.out.Items[i] = storage.Settled{Status: storage.ItemUnknown} })
 	}
@@ -237,7 +237,7 @@ func (s *Store) lockCompletion(ref storage.Ref, followUps []namedKey) []step {
 func fromFollowUps(pairs []int64) []storage.Ref {
 	var refs []storage.Ref
 	for i := 0; i+1 < len(pairs); i += 2 {
-		refs = append(refs, storage.Ref{QueueID: int32(pairs[i]), Position: pairs[i+1]}) //nolint:gosec // it was one
+		refs = append(refs, storage.Ref{QueueID: int32(pairs[i]), Position: pairs[i+1]})
 	}
 	return refs
 }

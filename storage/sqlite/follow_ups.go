@@ -98,7 +98,7 @@ func fromFollowUps(list sql.NullString) ([]storage.Ref, error) {
 	}
 	refs := make([]storage.Ref, len(pairs))
 	for i, p := range pairs {
-		refs[i] = storage.Ref{QueueID: int32(p[0]), Position: p[1]} //nolint:gosec // it was one
+		refs[i] = storage.Ref{QueueID: int32(p[0]), Position: p[1]}
 	}
 	return refs, nil
 }
