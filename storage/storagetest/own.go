@@ -36,6 +36,7 @@ func ownRules() []rule {
 		{name: "E12_S9_settle/error_text_is_cut_between_characters", clocks: settable, run: ownErrorText},
 		{name: "E12_finish/two_servers_finish_each_mark_once", clocks: bothClocks, run: ownFinishedOnce},
 		{name: "E12_finish/a_row_that_somebody_holds_keeps_its_mark", clocks: settable, run: ownFinishHeld, skip: needsRowLocks},
+		{name: "E12_a_transaction_that_commits_after_later_ones_is_found_at_once", clocks: bothClocks, run: ownLateCommit, skip: needsRowLocks},
 		{name: "E12_an_open_transaction_slows_nobody", clocks: realClock, run: ownOpen, skip: needsRowLocks},
 		{name: "E12_O1_O9_random_transactions", clocks: realClock, run: ownRandom},
 	}

@@ -99,3 +99,33 @@ func ownBlocks(t *testing.T, e *env) {
 	require.Equal(t, [2]int{1, 1}, [2]int{done.Placed, done.Reused})
 	e.claimNothing(t)
 }
+
+// ownLateCommit: the bound from which a server looks must never pass a transaction that is
+// still open, however many later ones were placed and finished meanwhile.
+func ownLateCommit(t *testing.T, e *env) {
+	e.many(t, 12)
+	claimed := e.claimN(t, 12)
+	late := e.begin(t, e.anyLevel())
+	require.NoError(t, e.appendOwn(late, t, e.message(payload([]byte("late")))))
+	require.NoError(t, e.appendOwn(late, t, e.message(ordered("key"), payload([]byte("late too")))))
+	rows, err := e.mark(late, t, claimed[0], storage.ActionComplete)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	for _, c := range claimed[1:] {
+		s := e.begin(t, e.anyLevel())
+		require.NoError(t, e.appendOwn(s, t, e.message(ordered("key"))))
+		_, err := e.mark(s, t, c, storage.ActionComplete)
+		require.NoError(t, err)
+		require.NoError(t, s.Commit())
+		require.Equal(t, 1, e.place(t).Placed)
+		require.Len(t, e.finishMarks(t).Finished, 1)
+	}
+	// Looks that find nothing move the bound too.
+	for range 3 {
+		require.Zero(t, e.place(t).Placed)
+		require.Empty(t, e.finishMarks(t).Finished)
+	}
+	require.NoError(t, late.Commit())
+	require.Equal(t, 2, e.place(t).Placed)
+	require.Equal(t, claimed[0].Message.Ref, e.finishMarks(t).Finished[0].Ref)
+}
