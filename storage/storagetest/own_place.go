@@ -197,7 +197,10 @@ func ownEnqueueRolledBack(t *testing.T, e *env) {
 }
 
 func ownDuplicate(t *testing.T, e *env) {
-	m := e.message(payload([]byte("same")), func(m *storage.NewMessage) { m.IdempotencyKey = "key" })
+	m := e.message(payload([]byte("same\x00")), func(m *storage.NewMessage) {
+		m.IdempotencyKey, m.OrderingKey, m.ContentType, m.Priority, m.MaxAttempts = "key", "ördering", "type/ü", -3, 9
+		m.Attributes = map[string]string{"b": "1", "a": "2", "": "3", "ü": "ß", "B": "\n", "aa": ""}
+	})
 	m.ContentHash = storage.ContentHash(&m)
 	// Against a message of Enqueue, against itself, against another transaction, and after
 	// the message was completed.
