@@ -11,6 +11,11 @@
 // writes of an old worker, not the worker: an effect on the outside may happen twice, so make it
 // idempotent by queue and idempotency key.
 //
+// # Your own transaction
+//
+// Where the tables of the program lie in the database of the queue, the packages pgxtx and sqltx
+// below this one settle a claim in a transaction of the program's own (E12).
+//
 // # Rules
 //
 // Doc comments name the rules of the contract that they carry, such as K2 or S5; docs/clients.md
