@@ -112,7 +112,7 @@ func (h *Handle) Surrender() (*Surrendered, error) {
 // Client returns the client of the claim.
 func (s *Surrendered) Client() *Client { return s.handle.renewer.client }
 
-// Queue, MessageID and Token name the claim in the statements. The token is a secret.
+// Queue is the queue of the message.
 func (s *Surrendered) Queue() string { return s.handle.message.Queue }
 
 // MessageID is the first parameter of the statements.

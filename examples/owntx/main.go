@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"flag"
@@ -42,8 +43,9 @@ func main() {
 	orders := flag.Int("orders", 10, "how many orders to take down and ship")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Stdout, *server, *database, *orders); err != nil {
+	err := run(ctx, os.Stdout, *server, *database, *orders)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "owntx:", err)
 		os.Exit(1)
 	}
@@ -54,6 +56,8 @@ type shop struct {
 	client *queuebox.Client
 	db     *sql.DB
 	out    io.Writer
+	// run makes the idempotency keys of this run its own.
+	run string
 }
 
 func run(ctx context.Context, out io.Writer, server, database string, orders int) error {
@@ -67,7 +71,7 @@ func run(ctx context.Context, out io.Writer, server, database string, orders int
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	s := &shop{client: client, db: db, out: out}
+	s := &shop{client: client, db: db, out: out, run: rand.Text()}
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
@@ -144,7 +148,7 @@ func (s *shop) takeDown(ctx context.Context, orders int) error {
 func (s *shop) takeDownOne(ctx context.Context, tx *sql.Tx, n int, changesHisMind bool) error {
 	// The queue first: on SQLite a transaction must begin with a write.
 	err := sqltx.Enqueue(ctx, tx, s.client, queue, queuebox.NewMessage{
-		Payload: fmt.Appendf(nil, "%d", n), IdempotencyKey: fmt.Sprintf("order-%d-%d", n, time.Now().UnixNano()),
+		Payload: fmt.Appendf(nil, "%d", n), IdempotencyKey: fmt.Sprintf("order-%d-%s", n, s.run),
 	})
 	if err != nil {
 		return err

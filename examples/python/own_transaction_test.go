@@ -21,7 +21,7 @@ import (
 func interpreter(t *testing.T, module, install string) string {
 	t.Helper()
 	for _, candidate := range []string{"python3", "/usr/bin/python3"} {
-		if exec.CommandContext(t.Context(), candidate, "-c", "import "+module).Run() == nil { //nolint:gosec // one of the two names above
+		if exec.CommandContext(t.Context(), candidate, "-c", "import "+module).Run() == nil {
 			return candidate
 		}
 	}
@@ -50,8 +50,11 @@ func TestE12OwnTransactionFromPython(t *testing.T) {
 				rest   []any
 				fail   bool
 			}{
-				{"complete", []any{nil}, false}, {"retry", []any{3_600_000, "later"}, false}, {"retry", []any{nil, nil}, false},
-				{"dead_letter", []any{"no_use", "nobody can use 100% of this"}, false}, {"complete", []any{nil}, true},
+				{"complete", []any{nil}, false},
+				{"retry", []any{3_600_000, "later"}, false},
+				{"retry", []any{nil, nil}, false},
+				{"dead_letter", []any{"no_use", "nobody can use 100% of this"}, false},
+				{"complete", []any{nil}, true},
 			} {
 				_, err := client.Enqueue(t.Context(), &queueboxv1.EnqueueRequest{Queue: "python"})
 				require.NoError(t, err)
@@ -74,7 +77,7 @@ func TestE12OwnTransactionFromPython(t *testing.T) {
 			work, err := json.Marshal(map[string]any{"statements": statements, "claims": claims})
 			require.NoError(t, err)
 			dsn := strings.TrimPrefix(db.URL, "sqlite://")
-			cmd := exec.CommandContext(t.Context(), python, "-B", "testdata/own_transaction_scenario.py", c.driver, dsn) //nolint:gosec // the test's own script
+			cmd := exec.CommandContext(t.Context(), python, "-B", "testdata/own_transaction_scenario.py", c.driver, dsn)
 			cmd.Stdin = bytes.NewReader(work)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)

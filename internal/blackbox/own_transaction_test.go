@@ -106,10 +106,10 @@ func TestD4AKilledServerLeavesMarksForTheNextOne(t *testing.T) {
 		tx, err := conn.BeginTx(context.WithoutCancel(t.Context()), nil)
 		require.NoError(t, err)
 		for _, m := range claimed {
-			rows, err := tx.QueryContext(t.Context(), st["complete"].GetSql(), m.GetMessage().GetMessageId(), m.GetClaimToken(), nil)
-			require.NoError(t, err)
-			require.True(t, rows.Next())
-			require.NoError(t, rows.Close())
+			var outcome, reason string
+			var at, available any
+			row := tx.QueryRowContext(t.Context(), st["complete"].GetSql(), m.GetMessage().GetMessageId(), m.GetClaimToken(), nil)
+			require.NoError(t, row.Scan(&outcome, &reason, &at, &available))
 		}
 		_, err = tx.ExecContext(t.Context(), st["enqueue"].GetSql(), []byte("more"), nil, nil, nil, nil, nil, nil, nil, nil, nil)
 		require.NoError(t, err)

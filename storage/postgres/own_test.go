@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,12 +28,7 @@ func (d *database) own() *storagetest.OwnSessions {
 		if !ok {
 			return false
 		}
-		for _, c := range codes {
-			if pg.Code == c {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(codes, pg.Code)
 	}
 	return &storagetest.OwnSessions{
 		Levels: []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"},

@@ -329,7 +329,7 @@ func (c *session) finish(ctx context.Context, m *markedRow, keys keySet, res *st
 }
 
 func (c *session) finishAs(ctx context.Context, m *markedRow, outcome storage.Outcome, keys keySet, res *storage.FinishResult) error {
-	switch outcome { //nolint:exhaustive // a mark releases nothing
+	switch outcome {
 	case storage.OutcomeRetried:
 		var ready int64
 		var key sql.NullInt64

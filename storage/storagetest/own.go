@@ -113,7 +113,7 @@ func (e *env) markAs(s OwnSession, t require.TestingT, item storage.Settlement) 
 
 func markArgs(item storage.Settlement) (name string, args []any) {
 	args = []any{wireid.Message(item.Ref), wireid.Token(item.Token)}
-	switch item.Action { //nolint:exhaustive // there is no release
+	switch item.Action {
 	case storage.ActionComplete:
 		return storage.TransactionComplete, append(args, item.Result)
 	case storage.ActionRetry:

@@ -179,7 +179,7 @@ func ownLimits(t *testing.T, e *env) {
 	got := e.claimN(t, 10)
 	require.Len(t, got, 2)
 	for _, m := range got {
-		require.EqualValues(t, settings().MaxAttempts, m.Message.MaxAttempts, "0 takes the setting of the queue")
+		require.Equal(t, settings().MaxAttempts, m.Message.MaxAttempts, "0 takes the setting of the queue")
 	}
 }
 

@@ -136,7 +136,11 @@ func ownFence(t *testing.T, e *env, level string) {
 			}
 		}
 		for _, id := range [][2]string{
-			{"", ""}, {wireid.Message(c.Message.Ref), ""}, {"", wireid.Token(c.Token)}, {"m", "t"}, {"nonsense", "nonsense"},
+			{"", ""},
+			{wireid.Message(c.Message.Ref), ""},
+			{"", wireid.Token(c.Token)},
+			{"m", "t"},
+			{"nonsense", "nonsense"},
 			{strings.ToUpper(wireid.Message(c.Message.Ref)), wireid.Token(c.Token)},
 			{wireid.Message(c.Message.Ref) + "0", wireid.Token(c.Token)},
 			{wireid.Message(c.Message.Ref), wireid.Token(c.Token)[1:]},

@@ -168,11 +168,11 @@ func (d *database) Begin(ctx context.Context) (owntx.Tx, error) {
 
 // sqlState is what the errors of pgx and lib/pq have.
 func sqlState(err error) string {
-	var e interface {
+	type stated interface {
 		error
 		SQLState() string
 	}
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[stated](err); ok {
 		return e.SQLState()
 	}
 	return ""
@@ -180,11 +180,11 @@ func sqlState(err error) string {
 
 // sqliteCode is what the errors of modernc.org/sqlite have; the low byte is the code.
 func sqliteCode(err error) int {
-	var e interface {
+	type coded interface {
 		error
 		Code() int
 	}
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[coded](err); ok {
 		return e.Code() & 0xff
 	}
 	return 0
@@ -207,11 +207,11 @@ func (d *database) Again(err error) bool {
 // RolledBack: an answer of the database proves it, unless it speaks of the connection or of a
 // shutdown, which can come after the commit.
 func (d *database) RolledBack(err error) bool {
-	switch state := sqlState(err); {
-	case state == "":
+	switch state := sqlState(err); state {
+	case "":
 		c := sqliteCode(err)
 		return c == sqliteBusy || c == sqliteLocked
-	case state == "40003", state == "57P01", state == "57P02", state == "57P03":
+	case "40003", "57P01", "57P02", "57P03":
 		return false
 	default:
 		return len(state) < 2 || state[:2] != "08"

@@ -54,14 +54,14 @@ type action struct {
 type pgxTx struct{ pgx.Tx }
 
 func (t pgxTx) exec(ctx context.Context, sql string) error {
-	_, err := t.Tx.Exec(ctx, sql)
+	_, err := t.Exec(ctx, sql)
 	return err
 }
 
 type sqlTx struct{ *sql.Tx }
 
 func (t sqlTx) exec(ctx context.Context, text string) error {
-	_, err := t.Tx.ExecContext(ctx, text)
+	_, err := t.ExecContext(ctx, text)
 	return err
 }
 
@@ -280,6 +280,7 @@ func TestE12_EverySettlementIsCommittedWithTheRows(t *testing.T) {
 }
 
 func everySettlement(t *testing.T, w *world) {
+	t.Helper()
 	for n, a := range []struct {
 		action
 
@@ -318,6 +319,7 @@ func TestE12_AFailureOfTheWorkLeavesTheClaimAsItWas(t *testing.T) {
 }
 
 func workFails(t *testing.T, w *world) {
+	t.Helper()
 	id := w.put(t)
 	h := w.claim(t, time.Minute)
 	mine := errors.New("mine")
@@ -348,6 +350,7 @@ func TestE12_ALostClaimLeavesNoRow(t *testing.T) {
 }
 
 func lostClaim(t *testing.T, w *world) {
+	t.Helper()
 	id := w.put(t)
 	h := w.claim(t, time.Minute)
 	_, err := queueboxv1.NewAdminServiceClient(w.client.Conn()).RevokeClaim(t.Context(), &queueboxv1.RevokeClaimRequest{Queue: "q", MessageId: id})
@@ -370,6 +373,7 @@ func TestK2_TheLeaseMayEndWhileTheTransactionIsOpen(t *testing.T) {
 }
 
 func leaseEnds(t *testing.T, w *world) {
+	t.Helper()
 	id := w.put(t)
 	h := w.claim(t, 400*time.Millisecond)
 	got, err := w.settle(h.Context(), h, action{kind: "complete"}, func(ctx context.Context, tx tx) error {
@@ -442,6 +446,7 @@ func TestE12_EnqueueIsCommittedWithTheRows(t *testing.T) {
 }
 
 func enqueues(t *testing.T, w *world) {
+	t.Helper()
 	require.ErrorIs(t, w.enqueue(t.Context(), w.client, true, queuebox.NewMessage{}), queuebox.ErrQueueNotFound, "the statements hold its id")
 	w.put(t)
 	_, err := w.claim(t, time.Minute).Complete(t.Context())
