@@ -171,6 +171,9 @@ func (m *model) step() {
 	op := ops[rapid.SampledFrom(wheel).Draw(m.rt, "op")]
 	m.rt.Logf("%s", op.name)
 	op.do()
+	if m.order.astray(m) {
+		m.sweepKeys()
+	}
 }
 
 func (m *model) enqueue() {

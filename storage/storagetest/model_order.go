@@ -90,17 +90,11 @@ func (o *modelOrder) arrange(m *model, key string) {
 	if key == "" {
 		return
 	}
-	blocker := o.blocker(key)
-	if blocker == nil {
+	if o.blocker(key) == nil {
 		delete(o.blocked, key)
 	}
-	first, head := o.first(m, key, nil), o.heads[key]
-	switch {
-	case first == nil || first == head:
-		return
-	case head != nil && m.live(head):
-		return
-	case head == nil && blocker != nil && first.ref.Position > blocker.ref.Position:
+	first := o.due(m, key)
+	if first == nil {
 		return
 	}
 	o.heads[key] = first
@@ -108,6 +102,32 @@ func (o *modelOrder) arrange(m *model, key string) {
 	if first.ready.Before(m.now()) {
 		first.ready = m.now()
 	}
+}
+
+// due is the message of a key whose turn it would be and that is not the head yet.
+func (o *modelOrder) due(m *model, key string) *modelMessage {
+	first, head, blocker := o.first(m, key, nil), o.heads[key], o.blocker(key)
+	switch {
+	case first == nil || first == head:
+		return nil
+	case head != nil && m.live(head):
+		return nil
+	case head == nil && blocker != nil && first.ref.Position > blocker.ref.Position:
+		return nil
+	}
+	return first
+}
+
+// astray tells whether a key waits for somebody to look at it: its block is over, or the lease
+// of a head that stands behind another message. Whoever looks first puts it right, a
+// settlement that is refused, too, so what a claim gives meanwhile depends on that.
+func (o *modelOrder) astray(m *model) bool {
+	for key := range o.blocked {
+		if o.blocker(key) == nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(m.messages, func(mm *modelMessage) bool { return mm.key != "" && o.due(m, mm.key) != nil })
 }
 
 // becameReady takes the messages that the last operation made heads, and tells whether one of
