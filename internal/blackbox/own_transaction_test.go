@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,5 +130,57 @@ func TestD4AKilledServerLeavesMarksForTheNextOne(t *testing.T) {
 			}
 			return Rows(t, conn, "SELECT count(*) FROM "+table)[0] == "0"
 		})
+	})
+}
+
+// TestE12TextThatIsNone appends and settles with bytes that are no UTF-8: PostgreSQL refuses them
+// in the transaction, SQLite keeps any bytes. Neither stops the messages behind it, and what
+// everybody reads afterwards is text.
+func TestE12TextThatIsNone(t *testing.T) {
+	EachParallel(t, func(t *testing.T, db *Database) {
+		c := db.Start(t, shortLeases).Client(t)
+		enqueue(t, c, "q", "first")
+		m := claimOne(t, c, "q", time.Minute)
+		st := ownStatements(t, c, "q")
+		conn := ownDatabase(t, db)
+		id, token := m.GetMessage().GetMessageId(), m.GetClaimToken()
+		for _, bad := range [][2]string{
+			{id[:5] + "!" + id[6:], token}, {id, token[:5] + "u" + token[6:]}, {id + "0", token}, {strings.ToUpper(id), token}, {token, id}, {"", ""},
+		} {
+			require.Empty(t, Rows(t, conn, st["outcome"].GetSql(), bad[0], bad[1]))
+			require.Empty(t, Rows(t, conn, st["complete"].GetSql(), bad[0], bad[1], nil), "names no claim: %q", bad)
+		}
+		const none = "a\xff\xfe"
+		rows := [][]any{{"settle", id, token, "code " + none, "error " + none}}
+		for column := 1; column <= 4; column++ {
+			row := []any{"append", []byte("poison"), nil, nil, nil, nil, nil, nil, nil, nil, nil}
+			row[column+1] = none
+			if column == 2 {
+				row[column+1] = `{"a": "` + none + `"}`
+			}
+			rows = append(rows, row)
+		}
+		for _, row := range rows {
+			statement := st["enqueue"].GetSql()
+			if row[0] == "settle" {
+				statement = st["dead_letter"].GetSql()
+			}
+			_, err := conn.ExecContext(t.Context(), statement, row[1:]...)
+			require.Equal(t, db.Engine == EnginePostgres, err != nil, "%v", err)
+		}
+		_, err := conn.ExecContext(t.Context(), st["enqueue"].GetSql(), []byte("behind"), nil, nil, nil, nil, nil, nil, nil, nil, nil)
+		require.NoError(t, err)
+		got := claimSoon(t, c, "q", time.Minute)
+		require.Equal(t, "behind", string(got.GetMessage().GetPayload()))
+		first := message(t, c, "q", id)
+		if db.Engine == EngineSQLite {
+			require.Equal(t, []string{"code a?", "error a?"}, []string{first.GetReasonCode(), first.GetLastError()})
+			eventually(t, "the rows are set aside", func() bool {
+				return Rows(t, conn, "SELECT count(*) FROM incoming WHERE refused IS NOT NULL")[0] == "4"
+			})
+		}
+		listed, err := c.Admin.ListMessages(within(t), &queueboxv1.ListMessagesRequest{Queue: "q", IncludePayload: true})
+		require.NoError(t, err)
+		require.Len(t, listed.GetMessages(), 2)
 	})
 }

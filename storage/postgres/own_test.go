@@ -46,7 +46,9 @@ func (d *database) own() *storagetest.OwnSessions {
 			require.NoError(t, err)
 		},
 		Conflict: func(err error) bool { return sqlstate(err, "40001", "40P01") },
-		Refused:  func(err error) bool { return sqlstate(err, "23514", "23502", "22P02", "22023", "22001") },
+		Refused: func(err error) bool {
+			return sqlstate(err, "23514", "23502", "22P02", "22P05", "22021", "22023", "22001")
+		},
 	}
 }
 

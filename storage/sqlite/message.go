@@ -30,6 +30,7 @@ func scanLive(rows interface{ Scan(...any) error }, more ...any) (storage.Claime
 		return c, err
 	}
 	copy(c.Token[:], token)
+	m.LastError, m.ReasonCode = readable(m.LastError), readable(m.ReasonCode)
 	m.State = shownState(state, storage.Outcome(outcome.Int16))
 	m.CreateTime, m.ReadyTime = fromMillis(create), fromMillis(ready)
 	m.ExpireTime = fromNullMillis(expire)
@@ -62,7 +63,7 @@ func scanShown(rows interface{ Scan(...any) error }) (storage.Message, error) {
 		m.FinishTime = fromNullMillis(settled)
 	}
 	if m.State != storage.StateCompleted {
-		m.LastError, m.ReasonCode = failure.String, reasonCode.String
+		m.LastError, m.ReasonCode = readable(failure.String), readable(reasonCode.String)
 	}
 	return m, nil
 }
@@ -82,6 +83,7 @@ func scanFinished(rows interface{ Scan(...any) error }) (storage.Message, error)
 	if err != nil {
 		return m, err
 	}
+	m.LastError, m.ReasonCode = readable(m.LastError), readable(m.ReasonCode)
 	m.CreateTime, m.ReadyTime, m.FinishTime = fromMillis(create), fromMillis(ready), fromMillis(finish)
 	m.ExpireTime = fromNullMillis(expire)
 	m.Attributes, err = fromAttributes(attributes)

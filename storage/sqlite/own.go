@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/queuebox/queuebox/storage"
 )
@@ -102,7 +104,7 @@ func (s *Store) Place(ctx context.Context, p storage.PlaceParams) (storage.Place
 		}
 		b := placeBatch{
 			enqueueBatch: enqueueBatch{c: c, maxAttempts: make(map[int32]int32), keys: make(map[orderingKey]int64)},
-			now:          res.Now, touched: make(keySet),
+			now:          res.Now, touched: make(keySet), log: s.log,
 		}
 		for i := range rows {
 			if err := ctx.Err(); err != nil {
@@ -145,6 +147,8 @@ type incomingRow struct {
 	id         int64
 	created    int64
 	attributes sql.NullString
+	// unreadable says why the row cannot be a message; nil where it can.
+	unreadable error
 }
 
 func (c *session) incoming(ctx context.Context, limit int) ([]incomingRow, error) {
@@ -164,14 +168,38 @@ func (c *session) incoming(ctx context.Context, limit int) ([]incomingRow, error
 			available = sql.NullInt64{Int64: r.created + delay.Int64, Valid: true}
 		}
 		r.AvailableTime, r.ExpireTime = fromNullMillis(available), fromNullMillis(expire)
-		if r.Attributes, err = fromAttributes(r.attributes); err != nil {
-			return err
-		}
+		r.read()
 		r.ContentHash = storage.ContentHash(&r.NewMessage)
 		all = append(all, r)
 		return nil
 	})
 	return all, err
+}
+
+// read takes what the constraints of the table cannot judge. SQLite keeps any bytes as text, and
+// one such row must not stop those behind it.
+func (r *incomingRow) read() {
+	if r.Attributes, r.unreadable = fromAttributes(r.attributes); r.unreadable != nil {
+		return
+	}
+	for _, text := range []struct{ column, value string }{
+		{"content_type", r.ContentType}, {"idempotency_key", r.IdempotencyKey}, {"ordering_key", r.OrderingKey}, {"attributes", r.attributes.String},
+	} {
+		if !utf8.ValidString(text.value) {
+			r.unreadable = fmt.Errorf("%s is not valid UTF-8", text.column)
+			return
+		}
+	}
+}
+
+// refuse sets a row aside, so that it blocks nothing.
+func (b *placeBatch) refuse(ctx context.Context, r *incomingRow, why string, res *storage.PlaceResult) error {
+	if _, err := b.c.exec(ctx, qOwnRefuse, r.id, why); err != nil {
+		return err
+	}
+	res.Refused++
+	b.log.ErrorContext(ctx, "a row of incoming can never become a message and was set aside", "id", r.id, "queue_id", r.QueueID, "error", why)
+	return nil
 }
 
 // placeBatch is one transaction of Place.
@@ -180,14 +208,16 @@ type placeBatch struct {
 
 	now     time.Time
 	touched keySet
+	log     *slog.Logger
 }
 
 // place makes a message of one row, or says why it cannot be one.
 func (b *placeBatch) place(ctx context.Context, r *incomingRow, res *storage.PlaceResult) error {
+	if r.unreadable != nil {
+		return b.refuse(ctx, r, r.unreadable.Error(), res)
+	}
 	if _, err := b.queue(ctx, r.QueueID); errors.Is(err, storage.ErrQueueNotFound) {
-		res.Refused++
-		_, err := b.c.exec(ctx, qOwnRefuse, r.id, "the queue is gone")
-		return err
+		return b.refuse(ctx, r, "the queue is gone", res)
 	} else if err != nil {
 		return err
 	}

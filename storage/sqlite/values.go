@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
@@ -104,4 +105,13 @@ func shownState(state storage.State, outcome storage.Outcome) storage.State {
 	default:
 		return storage.StatePending
 	}
+}
+
+// readable is a text that a worker gave in a transaction of his own (E12), where SQLite takes any
+// bytes: the wire carries valid UTF-8 alone, and S9 removes NUL. It never grows.
+func readable(s string) string {
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", "")
+	}
+	return strings.ToValidUTF8(s, "?")
 }

@@ -135,8 +135,11 @@ func ownLimits(t *testing.T, e *env) {
 		"attribute bytes": func(m *storage.NewMessage) {
 			m.Attributes = map[string]string{"a": strings.Repeat("x", 64<<10)}
 		},
-		"attempts": func(m *storage.NewMessage) { m.MaxAttempts = -1 },
-		"delay":    delay(11 * 365 * 24 * time.Hour),
+		"content type with NUL":    func(m *storage.NewMessage) { m.ContentType = "a\x00b" },
+		"idempotency key with NUL": func(m *storage.NewMessage) { m.IdempotencyKey = "a\x00b" },
+		"ordering key with NUL":    func(m *storage.NewMessage) { m.OrderingKey = "a\x00b" },
+		"attempts":                 func(m *storage.NewMessage) { m.MaxAttempts = -1 },
+		"delay":                    delay(11 * 365 * 24 * time.Hour),
 		"both times": func(m *storage.NewMessage) {
 			m.Delay, m.AvailableTime = time.Second, e.now
 		},
@@ -151,7 +154,7 @@ func ownLimits(t *testing.T, e *env) {
 			require.True(t, e.in.Own.Refused(err), "%s: %v", name, err)
 			require.NoError(t, s.Rollback())
 		}
-		for _, attributes := range []string{`{"a": 1}`, `["a"]`, `{"a": ["b"]}`, `{"a": null}`, "no json"} {
+		for _, attributes := range []string{`{"a": 1}`, `["a"]`, `{"a": ["b"]}`, `{"a": null}`, "no json", `{a: 'json5',}`, `{"a": "\u0000"}`, `{"\u0000": "a"}`} {
 			s := e.begin(t, e.anyLevel())
 			_, err := s.Query(e.sqlOf(t, storage.TransactionEnqueue), []byte("x"), nil, attributes, nil, nil, nil, nil, nil, nil, nil)
 			require.Error(t, err, attributes)

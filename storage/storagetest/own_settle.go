@@ -401,11 +401,13 @@ func ownErrorText(t *testing.T, e *env) {
 	}
 	e.one(t)
 	c := e.claimOne(t)
-	s := e.begin(t, e.anyLevel())
-	_, err := e.markAs(s, t, storage.Settlement{Ref: c.Message.Ref, Token: c.Token, Action: storage.ActionDeadLetter, ReasonCode: strings.Repeat("x", 256)})
-	require.Error(t, err)
-	require.True(t, e.in.Own.Refused(err), "%v", err)
-	require.NoError(t, s.Rollback())
+	for _, code := range []string{strings.Repeat("x", 256), "a\x00b"} {
+		s := e.begin(t, e.anyLevel())
+		_, err := e.markAs(s, t, storage.Settlement{Ref: c.Message.Ref, Token: c.Token, Action: storage.ActionDeadLetter, ReasonCode: code})
+		require.Error(t, err)
+		require.True(t, e.in.Own.Refused(err), "%v", err)
+		require.NoError(t, s.Rollback())
+	}
 }
 
 func ownFinishedOnce(t *testing.T, e *env) {

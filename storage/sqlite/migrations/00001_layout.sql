@@ -252,6 +252,9 @@ CREATE TABLE incoming (
     CONSTRAINT content_type_too_long CHECK (length(CAST(content_type AS BLOB)) <= 255),
     CONSTRAINT idempotency_key_too_long CHECK (length(CAST(idempotency_key AS BLOB)) <= 255),
     CONSTRAINT ordering_key_too_long CHECK (length(CAST(ordering_key AS BLOB)) <= 255),
+    CONSTRAINT content_type_holds_nul CHECK (instr(CAST(content_type AS BLOB), x'00') = 0),
+    CONSTRAINT idempotency_key_holds_nul CHECK (instr(CAST(idempotency_key AS BLOB), x'00') = 0),
+    CONSTRAINT ordering_key_holds_nul CHECK (instr(CAST(ordering_key AS BLOB), x'00') = 0),
     CONSTRAINT priority_out_of_range CHECK (priority BETWEEN -2147483648 AND 2147483647),
     CONSTRAINT max_attempts_out_of_range CHECK (max_attempts BETWEEN 0 AND 2147483647),
     CONSTRAINT delay_out_of_range CHECK (delay BETWEEN 0 AND 315360000000),
@@ -264,10 +267,15 @@ CREATE TABLE incoming (
 -- +goose StatementBegin
 CREATE TRIGGER incoming_attributes BEFORE INSERT ON incoming WHEN new.attributes IS NOT NULL
 BEGIN
+    -- The functions of SQLite take JSON5 too, which others who read the text do not.
+    SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_not_json') WHERE NOT json_valid(new.attributes, 1);
     SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_not_text')
         WHERE json_type(new.attributes) <> 'object' OR EXISTS (SELECT 1 FROM json_each(new.attributes) WHERE type <> 'text');
     SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_too_many')
         WHERE (SELECT count(*) FROM json_each(new.attributes)) > 64;
+    SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_hold_nul')
+        WHERE EXISTS (SELECT 1 FROM json_each(new.attributes)
+            WHERE instr(CAST(key AS BLOB), x'00') > 0 OR instr(CAST(value AS BLOB), x'00') > 0);
     SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_too_large')
         WHERE (SELECT sum(length(CAST(key AS BLOB)) + length(CAST(value AS BLOB))) FROM json_each(new.attributes)) > 65536;
 END;
@@ -286,6 +294,7 @@ CREATE TABLE marked (
 CREATE TRIGGER message_marked AFTER UPDATE OF outcome ON message WHEN new.state = 3 AND old.state = 1
 BEGIN
     SELECT RAISE(ABORT, 'CHECK constraint failed: reason_code_too_long') WHERE length(CAST(new.mark_reason_code AS BLOB)) > 255;
+    SELECT RAISE(ABORT, 'CHECK constraint failed: reason_code_holds_nul') WHERE instr(CAST(new.mark_reason_code AS BLOB), x'00') > 0;
     SELECT RAISE(ABORT, 'CHECK constraint failed: result_too_large') WHERE length(new.mark_result) > 33554432;
     INSERT INTO marked (queue_id, position) VALUES (new.queue_id, new.position);
 END;

@@ -17,6 +17,6 @@ named AS (
     SELECT g.*, (p.v << 1) | ((instr('0123456789abcdefghjkmnpqrstvwxyz', substr(g.message_id, 21, 1)) - 1) >> 4) AS position, t.v AS token
     FROM given AS g CROSS JOIN position_bits AS p CROSS JOIN token_digits AS t
     WHERE p.n = 18 AND t.n = 32
-      AND length(g.message_id) = 27 AND substr(g.message_id, 1, 1) = 'm'
-      AND length(g.claim_token) = 33 AND substr(g.claim_token, 1, 1) = 't'
+      AND length(CAST(g.message_id AS BLOB)) = 27 AND g.message_id GLOB 'm*' AND g.message_id NOT GLOB '*[^0-9a-hjkmnp-tv-z]*'
+      AND length(CAST(g.claim_token AS BLOB)) = 33 AND g.claim_token GLOB 't*' AND g.claim_token NOT GLOB '*[^0-9a-hjkmnp-tv-z]*'
 )
