@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -89,6 +88,6 @@ func TestL3WhatCameSinceTheCounts(t *testing.T) {
 	for i := range 2 * maxMoves {
 		x.add(at.Add(time.Duration(i)*time.Second), 1)
 	}
-	require.Len(t, x.moves, maxMoves, fmt.Sprint("bounded"))
+	require.Len(t, x.moves, maxMoves, "bounded")
 	require.EqualValues(t, 7, storage.QueueStats{Ready: 1, Delayed: 1, Blocked: 1, Leased: 2, LeaseExpired: 2, Completed: 9, Dead: 9}.Live())
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
@@ -109,8 +110,8 @@ func (s *signals) everything() []storage.HeldClaim {
 	claims := make([]storage.HeldClaim, 0, s.count)
 	for _, of := range s.watched {
 		// drop changes the list that is walked.
-		for i := len(of) - 1; i >= 0; i-- {
-			if c := of[i]; !c.end.IsZero() && !c.end.After(now) {
+		for _, c := range slices.Backward(of) {
+			if !c.end.IsZero() && !c.end.After(now) {
 				s.drop(c)
 			} else {
 				claims = append(claims, c.claim)
@@ -167,11 +168,15 @@ func rest(ctx context.Context, d time.Duration) {
 func (s *signals) apply(claims []storage.HeldClaim, res storage.RenewResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, item := range res.Items {
+	for i, claim := range claims {
+		if i >= len(res.Items) {
+			return
+		}
+		item := res.Items[i]
 		if item.Status == storage.ItemApplied && !item.CancelRequested {
 			continue
 		}
-		for _, c := range s.of(claims[i]) {
+		for _, c := range s.of(claim) {
 			if c.end.IsZero() {
 				// Its renewal is under way. Most often the answer tells the same.
 				c.found, c.foundAt = item, res.Now

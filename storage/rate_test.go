@@ -12,7 +12,7 @@ import (
 
 // L2: whatever is asked for and whenever, no window sees more than rate * T + max(1, rate).
 func TestL2NoWindowSeesMore(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test that repeats
+	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, rate := range []float64{0.001, 0.3, 0.5, 1, 1.5, 3, 7.25, 10, 999.9, 1000, 123456} {
 		b := storage.Bucket{Rate: rate}
 		now := time.UnixMicro(1_900_000_000_000_000)

@@ -176,14 +176,14 @@ func TestL3QueueFull(t *testing.T) {
 		_, err = a.BatchEnqueue(within(t), &queueboxv1.BatchEnqueueRequest{Requests: []*queueboxv1.EnqueueRequest{{Queue: "free"}, {Queue: "q"}}})
 		RequireStatus(t, err, full)
 		require.Empty(t, claim(t, a, "free", 1, 0), "E9: nothing of the batch")
-		freshStats(t, b, "q")
+		freshStats(t, b)
 		_, err = b.Enqueue(within(t), &queueboxv1.EnqueueRequest{Queue: "q"})
 		RequireStatus(t, err, full)
 		for _, m := range claim(t, b, "q", 4, time.Minute) {
 			_, err := complete(t, b, "q", m)
 			require.NoError(t, err)
 		}
-		freshStats(t, a, "q")
+		freshStats(t, a)
 		enqueue(t, a, "q", "there is room again on the other server")
 		setLimits(t, a, &queueboxv1.Queue{}, "max_messages")
 		enqueueMany(t, a, "q", 20)
@@ -196,9 +196,9 @@ func TestL3CountsOutliveAServer(t *testing.T) {
 		first, second := db.Start(t), db.Start(t)
 		c := second.Client(t)
 		ids := enqueueMany(t, c, "q", 5)
-		require.EqualValues(t, len(ids), freshStats(t, c, "q").GetReadyCount())
+		require.EqualValues(t, len(ids), freshStats(t, c).GetReadyCount())
 		first.Kill()
 		enqueue(t, c, "q", "one more")
-		require.EqualValues(t, len(ids)+1, freshStats(t, c, "q").GetReadyCount())
+		require.EqualValues(t, len(ids)+1, freshStats(t, c).GetReadyCount())
 	})
 }

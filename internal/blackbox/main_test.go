@@ -131,14 +131,14 @@ func waiting(t *testing.T, c *Client, queue string) int {
 	return int(out.GetWaitingClaims())
 }
 
-// freshStats waits for counts that were taken after it was called.
-func freshStats(t *testing.T, c *Client, queue string) *queueboxv1.GetQueueStatsResponse {
+// freshStats waits for counts of the queue q that were taken after it was called.
+func freshStats(t *testing.T, c *Client) *queueboxv1.GetQueueStatsResponse {
 	t.Helper()
-	first, err := c.Admin.GetQueueStats(within(t), &queueboxv1.GetQueueStatsRequest{Queue: queue})
+	first, err := c.Admin.GetQueueStats(within(t), &queueboxv1.GetQueueStatsRequest{Queue: "q"})
 	require.NoError(t, err)
 	// A count rests twenty times as long as it took, which a busy machine makes long.
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		out, err := c.Admin.GetQueueStats(within(t), &queueboxv1.GetQueueStatsRequest{Queue: queue})
+		out, err := c.Admin.GetQueueStats(within(t), &queueboxv1.GetQueueStatsRequest{Queue: "q"})
 		require.NoError(t, err)
 		if out.GetAsOfTime().AsTime().After(first.GetServerTime().AsTime()) {
 			return out

@@ -83,7 +83,7 @@ func TestO1O5O6OverTheWire(t *testing.T) {
 			head = claimSoon(t, []*Client{b, a}[i%2], "q", time.Minute)
 			require.Equal(t, id, head.GetMessage().GetMessageId())
 		}
-		require.EqualValues(t, 1, freshStats(t, a, "q").GetBlockedCount(), "the other one of the second key")
+		require.EqualValues(t, 1, freshStats(t, a).GetBlockedCount(), "the other one of the second key")
 	})
 }
 

@@ -122,7 +122,7 @@ func TestD4AKilledServerLeavesMarksForTheNextOne(t *testing.T) {
 		}
 		m := claimSoon(t, c, "q", time.Minute)
 		require.Equal(t, "more", string(m.GetMessage().GetPayload()))
-		require.EqualValues(t, 20, freshStats(t, c, "q").GetCompletedCount())
+		require.EqualValues(t, 20, freshStats(t, c).GetCompletedCount())
 		eventually(t, "the marks are finished", func() bool {
 			table := "marked"
 			if db.Engine == EnginePostgres {

@@ -60,17 +60,17 @@ func (s *Store) tryLimited(ctx context.Context, p storage.ClaimParams, todo []in
 		why     storage.Limit
 		want    int
 	)
-	first := []step{
-		{sql: s.sql.limitLock, args: []any{p.QueueID}, scan: each(
+	first := append(make([]step, 0, 4),
+		step{sql: s.sql.limitLock, args: []any{p.QueueID}, scan: each(
 			func() { locked = false },
 			func(pgx.Rows) error { locked = true; return nil },
 		)},
-		{sql: s.sql.limitFill, args: []any{p.QueueID}, scan: one(func(r pgx.Rows) error { return r.Scan(&filled) })},
-		{sql: s.sql.limitState, args: []any{p.QueueID}, scan: each(
+		step{sql: s.sql.limitFill, args: []any{p.QueueID}, scan: one(func(r pgx.Rows) error { return r.Scan(&filled) })},
+		step{sql: s.sql.limitState, args: []any{p.QueueID}, scan: each(
 			func() { l = limitState{} },
-			func(r pgx.Rows) error { return l.scan(r) },
+			l.scan,
 		)},
-	}
+	)
 	first = append(first, s.lookForCalls(p, bind(p, todo), known)...)
 	err = s.transact(ctx, "claim", first, func() ([]step, bool) {
 		*out = claimRows{now: l.now, next: l.next, limited: l.limited()}

@@ -107,7 +107,7 @@ func (s *Store) countAll(ctx context.Context, ids []int32, between func() error)
 }
 
 func (s *Store) countPage(ctx context.Context, ids []int32, all map[int32]*tally, limit int64) error {
-	var live, completed, dead []*int64
+	live, completed, dead := make([]*int64, 0, len(ids)), make([]*int64, 0, len(ids)), make([]*int64, 0, len(ids))
 	for _, id := range ids {
 		y := all[id]
 		live, completed, dead = append(live, y.live), append(completed, y.completed), append(dead, y.dead)
@@ -189,7 +189,7 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 	held := began
 	total := 0
 	between := func() error {
-		if time.Since(held) < countHeld { //nolint:forbidigo // paces the renewals of the turn
+		if time.Since(held) < countHeld {
 			return nil
 		}
 		held = time.Now() //nolint:forbidigo // paces the renewals of the turn
@@ -220,7 +220,7 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 			return storage.CountResult{}, err
 		}
 	}
-	rest := max(storage.CountEvery, storage.CountRest*time.Since(began)) //nolint:forbidigo // measures how long the count took
+	rest := max(storage.CountEvery, storage.CountRest*time.Since(began))
 	err = s.write(ctx, "count", step{sql: s.sql.countDone, args: []any{me, rest.Microseconds()}})
 	return storage.CountResult{Counted: total}, err
 }

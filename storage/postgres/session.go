@@ -146,9 +146,9 @@ func (s *Store) converse(ctx context.Context, what string, f func(send func(...s
 			before = append(before, step{sql: transactionSettings})
 		}
 		commit, err := f(func(steps ...step) error {
-			all := append(before, steps...)
+			steps = append(before, steps...)
 			before = nil
-			return s.send(ctx, conn, all)
+			return s.send(ctx, conn, steps)
 		})
 		switch {
 		case err != nil || before != nil:

@@ -109,8 +109,10 @@ var mayScan = map[query]string{
 // order must come from the index.
 var (
 	scans = regexp.MustCompile(`\bSCAN (\w+)`)
-	sorts = []query{qClaimScan, qClaimPriority, qClaimNextReady, qClaimDue, qListLive, qListCompleted, qListDead, qMaintainCalls, qQueueList, qSweepPage, qSweepFind,
-		qPageDead, qPageCompleted, qPagePending}
+	sorts = []query{
+		qClaimScan, qClaimPriority, qClaimNextReady, qClaimDue, qListLive, qListCompleted, qListDead, qMaintainCalls, qQueueList, qSweepPage, qSweepFind,
+		qPageDead, qPageCompleted, qPagePending,
+	}
 )
 
 // tables finds a walk over one that may be large; incoming and marked are read from their

@@ -162,7 +162,7 @@ func cancelSettled(t *testing.T, e *env, a storage.Action) {
 		want, state = storage.OutcomeCompleted, storage.StateCompleted
 	case storage.ActionDeadLetter:
 		want, state = storage.OutcomeDead, storage.StateDead
-	case storage.ActionRetry, storage.ActionRelease:
+	case storage.ActionRetry, storage.ActionRelease, storage.ActionRevoke:
 	}
 	require.Equal(t, want, got.Outcome)
 	require.Nil(t, e.in.Row(t, ref))

@@ -389,6 +389,7 @@ func settlementOf(ref storage.Ref, token storage.Token, a storage.Action) storag
 		s.Error, s.ReasonCode = "no use", "rejected"
 	case storage.ActionRelease:
 		s.Delay = 3 * time.Second
+	case storage.ActionRevoke: // no settlement of a worker
 	}
 	return s
 }

@@ -20,9 +20,9 @@ const inFlightRun = 2 * time.Second
 // claimAndEnd claims a few messages and ends the claims in some way, or leaves them to run
 // out. It returns how many it got.
 func (e *env) claimAndEnd(ctx context.Context, s storage.Store) (int, error) {
-	d := time.Duration(20+rand.IntN(60)) * time.Millisecond //nolint:gosec // no secret
+	d := time.Duration(20+rand.IntN(60)) * time.Millisecond
 	res, err := s.Claim(ctx, storage.ClaimParams{QueueID: e.queue.ID, Calls: []storage.ClaimCall{
-		call("a", 1+rand.IntN(4), d), call("b", 1+rand.IntN(4), d), //nolint:gosec // no secret
+		call("a", 1+rand.IntN(4), d), call("b", 1+rand.IntN(4), d),
 	}})
 	if errors.Is(err, storage.ErrUnavailable) {
 		return 0, nil // the wait for the lock of the limit is bounded
@@ -34,14 +34,14 @@ func (e *env) claimAndEnd(ctx context.Context, s storage.Store) (int, error) {
 	for _, out := range res.Calls {
 		for _, c := range out.Messages {
 			n++
-			switch rand.IntN(6) { //nolint:gosec // no secret
+			switch rand.IntN(6) {
 			case 0: // the lease runs out
 			case 1:
 				_, err = s.Renew(ctx, storage.RenewParams{Items: []storage.Renewal{renewal(c, 2*d)}})
 			case 2:
 				_, err = s.GiveBack(ctx, storage.GiveBackParams{QueueID: e.queue.ID, Claims: held(c)})
 			default:
-				a := actions[rand.IntN(len(actions))] //nolint:gosec // no secret
+				a := actions[rand.IntN(len(actions))]
 				item := settlement(c, a.action)
 				item.Delay = 0
 				_, err = s.Settle(ctx, storage.SettleParams{Items: []storage.Settlement{item}})
@@ -178,7 +178,7 @@ func rateRace(t *testing.T, e *env) {
 	e.until(ctx, t, 4*len(rates), func(ctx context.Context, i int, s storage.Store) error {
 		k := i / 4
 		res, err := s.Claim(ctx, storage.ClaimParams{QueueID: queues[k].queue.ID, Calls: []storage.ClaimCall{
-			call("a", 1+rand.IntN(5+int(rates[k])/4), lease), //nolint:gosec // no secret
+			call("a", 1+rand.IntN(5+int(rates[k])/4), lease),
 		}})
 		if errors.Is(err, storage.ErrUnavailable) {
 			return nil
