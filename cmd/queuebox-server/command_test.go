@@ -57,6 +57,8 @@ func TestWrongUseIsExitCode2AndOneLine(t *testing.T) {
 		{name: "unknown variable at an operator's command", args: []string{"queues", "list"}, environ: []string{"QUEUEBOX_SEVER=x:1"}, want: "nearest known one is QUEUEBOX_SERVER"},
 		{name: "another machine", args: []string{"queues", "list"}, environ: []string{"QUEUEBOX_SERVER=db.example.com:7420"}, want: "pass --server-tls"},
 		{name: "purge of everything", args: []string{"purge", "jobs", "--yes"}, want: "give a filter"},
+		{name: "body that is no text", args: []string{"enqueue", "jobs", "--payload=\xff"}, want: "is not valid UTF-8; a body of any bytes comes from --payload-file"},
+		{name: "queue that is no text", args: []string{"purge", "jobs\xff", "--state=dead", "--yes"}, want: `the argument "jobs\xff" is not valid UTF-8`},
 		{name: "unknown format", args: []string{"queues", "list", "-o", "yaml"}, want: `must be one of "table","json"`},
 		{name: "unknown shell", args: []string{"completion", "tcsh"}, want: `must be one of "bash","zsh","fish"`},
 		{name: "address of the healthcheck", args: []string{"healthcheck", "--listen=7420"}, want: "want HOST:PORT"},

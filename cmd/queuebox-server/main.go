@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -74,6 +75,9 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
+	if err := readable(args); err != nil {
+		return complain(stderr, err, exitUsage)
+	}
 	ctx, err := parser.Parse(args)
 	if helped {
 		return helpCode
@@ -90,6 +94,17 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		return complain(stderr, err, code)
 	}
 	return 0
+}
+
+// readable refuses what is no text. The parser would put another character in its place, and so
+// enqueue another body, or purge another queue, than the one that was named.
+func readable(args []string) error {
+	for _, arg := range args {
+		if !utf8.ValidString(arg) {
+			return fmt.Errorf("the argument %+q is not valid UTF-8; a body of any bytes comes from --payload-file=PATH", arg)
+		}
+	}
+	return nil
 }
 
 // plainly is the text of a parser's error in the words of an operator.
