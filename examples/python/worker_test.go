@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { os.Exit(blackbox.Main(m)) }
 func TestStubsAreCurrent(t *testing.T) {
 	for _, tool := range []string{"protoc", "grpc_python_plugin"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			pythontest.Missing(t, "no "+tool+" here: apt-get install protobuf-compiler protobuf-compiler-grpc")
+			pythontest.Missing(t, "no "+tool+" here: apt-get install protobuf-compiler libprotobuf-dev protobuf-compiler-grpc")
 		}
 	}
 	out, err := exec.CommandContext(t.Context(), "../../scripts/generate-python", "--check").CombinedOutput()

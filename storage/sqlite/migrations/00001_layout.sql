@@ -268,7 +268,7 @@ CREATE TABLE incoming (
 CREATE TRIGGER incoming_attributes BEFORE INSERT ON incoming WHEN new.attributes IS NOT NULL
 BEGIN
     -- The functions of SQLite take JSON5 too, which others who read the text do not.
-    SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_not_json') WHERE NOT json_valid(new.attributes, 1);
+    SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_not_json') WHERE NOT json_valid(new.attributes);
     SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_not_text')
         WHERE json_type(new.attributes) <> 'object' OR EXISTS (SELECT 1 FROM json_each(new.attributes) WHERE type <> 'text');
     SELECT RAISE(ABORT, 'CHECK constraint failed: attributes_too_many')
