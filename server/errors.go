@@ -135,6 +135,12 @@ func classify(err error) *apiError {
 			metadata: map[string]string{"outcome": "unknown"},
 			cause:    err,
 		}
+	case errors.Is(err, storage.ErrLocked):
+		return &apiError{
+			reason: queueboxv1.ErrorReason_ERROR_REASON_STORAGE_UNAVAILABLE,
+			text:   "another transaction in the database holds what this call needs; nothing changed; repeat the call, or end that transaction",
+			cause:  err,
+		}
 	case errors.Is(err, storage.ErrUnavailable):
 		return &apiError{
 			reason: queueboxv1.ErrorReason_ERROR_REASON_STORAGE_UNAVAILABLE,

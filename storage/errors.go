@@ -1,6 +1,9 @@
 package storage
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // Sentinel errors. A backend wraps the driver's error behind one of them with %w;
 // callers use errors.Is and never read a text. Any other error is a defect.
@@ -9,6 +12,9 @@ var (
 	// (down, failing over, read-only, deadlock or serialization after inner retries,
 	// a lock not had in time). Nothing changed. D3, D8.
 	ErrUnavailable = errors.New("storage: database unavailable")
+	// ErrLocked is the ErrUnavailable of a lock not had in time: another session, such as one
+	// with an own transaction (E12), holds what the call needs. The database is well.
+	ErrLocked = fmt.Errorf("%w: a lock was not had in time", ErrUnavailable)
 	// ErrOutcomeUnknown: the connection broke, or a timeout struck, while the
 	// transaction was committing. It may or may not have happened; a repeat is safe. D8.
 	ErrOutcomeUnknown = errors.New("storage: outcome of the transaction unknown")

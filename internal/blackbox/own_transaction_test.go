@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 )
@@ -183,4 +184,27 @@ func TestE12TextThatIsNone(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, listed.GetMessages(), 2)
 	})
+}
+
+// TestE12AHeldClaimSaysWhoHoldsIt asks to cancel and to revoke a claim that an open transaction
+// has marked: the answer names the transaction, not a database that is away.
+func TestE12AHeldClaimSaysWhoHoldsIt(t *testing.T) {
+	t.Parallel()
+	db := Postgres(t)
+	c := db.Start(t, shortLeases).Client(t)
+	id := enqueue(t, c, "q", "x")
+	m := claimOne(t, c, "q", time.Minute)
+	tx, err := ownDatabase(t, db).BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = tx.ExecContext(t.Context(), ownStatements(t, c, "q")["complete"].GetSql(), id, m.GetClaimToken(), nil)
+	require.NoError(t, err)
+	_, cancelled := c.Cancel(within(t), &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_MessageId{MessageId: id}})
+	_, revoked := c.Admin.RevokeClaim(within(t), &queueboxv1.RevokeClaimRequest{Queue: "q", MessageId: id})
+	require.NoError(t, tx.Rollback())
+	for _, err := range []error{cancelled, revoked} {
+		RequireStatus(t, err, Want{Code: codes.Unavailable, Reason: "STORAGE_UNAVAILABLE"})
+		require.ErrorContains(t, err, "another transaction")
+	}
+	_, err = complete(t, c, "q", m)
+	require.NoError(t, err, "the claim is as before")
 }

@@ -110,7 +110,9 @@ func classify(what string, err error, write bool) error {
 	switch c {
 	case codeInsufficientPrivilege:
 		return fmt.Errorf("postgres: %s: %w; grant this role its rights: see \"Rights\" in docs/operations.md", what, plain(err))
-	case codeSerializationFailure, codeDeadlockDetected, codeLockNotAvailable, codeQueryCanceled,
+	case codeLockNotAvailable:
+		return wrap(storage.ErrLocked)
+	case codeSerializationFailure, codeDeadlockDetected, codeQueryCanceled,
 		codeReadOnlyTransaction:
 		return wrap(storage.ErrUnavailable)
 	case codeUndefinedTable, codeUndefinedColumn, codeInvalidSchemaName:

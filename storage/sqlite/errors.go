@@ -35,7 +35,9 @@ func classify(err error) error {
 	}
 	// The low byte is the primary code; the rest says more of the same.
 	switch e.Code() & 0xff {
-	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT,
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return fmt.Errorf("%w: %w", storage.ErrLocked, err)
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT,
 		sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
 		sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH,
 		sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ABORT:
