@@ -15,9 +15,9 @@ import (
 )
 
 // ownStatements asks the server for the statements of a queue, by name.
-func ownStatements(t *testing.T, c *Client, queue string) map[string]*queueboxv1.TransactionSql {
+func ownStatements(t *testing.T, c *Client) map[string]*queueboxv1.TransactionSql {
 	t.Helper()
-	got, err := c.Admin.GetTransactionSql(within(t), &queueboxv1.GetTransactionSqlRequest{Queue: queue})
+	got, err := c.Admin.GetTransactionSql(within(t), &queueboxv1.GetTransactionSqlRequest{Queue: "q"})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, got.GetContractVersion())
 	out := map[string]*queueboxv1.TransactionSql{}
@@ -49,7 +49,7 @@ func TestE12OverTwoServers(t *testing.T) {
 		_, err := conn.ExecContext(t.Context(), "CREATE TABLE business (id TEXT PRIMARY KEY)")
 		require.NoError(t, err)
 		enqueue(t, a, "q", "first")
-		st := ownStatements(t, b, "q")
+		st := ownStatements(t, b)
 		for round, notify := range []bool{true, false} {
 			tx, err := conn.BeginTx(t.Context(), nil)
 			require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestD4AKilledServerLeavesMarksForTheNextOne(t *testing.T) {
 		first := db.Start(t, shortLeases)
 		c := first.Client(t)
 		ids := enqueueMany(t, c, "q", 20)
-		st := ownStatements(t, c, "q")
+		st := ownStatements(t, c)
 		claimed := claim(t, c, "q", 20, time.Minute)
 		require.Len(t, claimed, 20)
 		conn := ownDatabase(t, db)
@@ -142,7 +142,7 @@ func TestE12TextThatIsNone(t *testing.T) {
 		c := db.Start(t, shortLeases).Client(t)
 		enqueue(t, c, "q", "first")
 		m := claimOne(t, c, "q", time.Minute)
-		st := ownStatements(t, c, "q")
+		st := ownStatements(t, c)
 		conn := ownDatabase(t, db)
 		id, token := m.GetMessage().GetMessageId(), m.GetClaimToken()
 		for _, bad := range [][2]string{
@@ -196,7 +196,7 @@ func TestE12AHeldClaimSaysWhoHoldsIt(t *testing.T) {
 	m := claimOne(t, c, "q", time.Minute)
 	tx, err := ownDatabase(t, db).BeginTx(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = tx.ExecContext(t.Context(), ownStatements(t, c, "q")["complete"].GetSql(), id, m.GetClaimToken(), nil)
+	_, err = tx.ExecContext(t.Context(), ownStatements(t, c)["complete"].GetSql(), id, m.GetClaimToken(), nil)
 	require.NoError(t, err)
 	_, cancelled := c.Cancel(within(t), &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_MessageId{MessageId: id}})
 	_, revoked := c.Admin.RevokeClaim(within(t), &queueboxv1.RevokeClaimRequest{Queue: "q", MessageId: id})
