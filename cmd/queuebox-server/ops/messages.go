@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -100,9 +101,14 @@ func (c *messagesListCmd) show(s *session, t *table, page []*queueboxv1.Message,
 const errorRunes = 60
 
 func messageRow(m *queueboxv1.Message, now time.Time) []string {
+	// The code of a message that died before and lives again belongs to its last error.
 	reason := deadName(m.GetDeadReason())
-	if m.GetReasonCode() != "" {
-		reason += "/" + m.GetReasonCode()
+	switch code := m.GetReasonCode(); {
+	case code == "" || strings.EqualFold(strings.ReplaceAll(reason, "-", "_"), code):
+	case reason == "":
+		reason = code
+	default:
+		reason += "/" + code
 	}
 	return []string{
 		m.GetMessageId(), stateName(m.GetState()), attempts(m), span(max(0, now.Sub(m.GetCreateTime().AsTime()))),
