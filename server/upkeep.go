@@ -21,6 +21,8 @@ const (
 	upkeepShare = 20
 	// endPause lies between two sweeps of ended leases, so that many ends are one sweep.
 	endPause = 20 * time.Millisecond
+	// countPause lies between two counts; they are part of what a hundred queues may cost (W4).
+	countPause = 2 * storage.CountEvery
 	// countTimeout bounds a count of everything, which is made of many small statements.
 	countTimeout = 5 * time.Minute
 	// maxUpkeepPause bounds the pause while the database fails.
@@ -181,7 +183,7 @@ func (u *upkeep) count(ctx context.Context) {
 		_, err := u.store.Count(call, storage.CountParams{})
 		cancel()
 		u.told(ctx, "count", err)
-		rest := storage.CountEvery + time.Duration(u.jitter()*float64(storage.CountEvery/10))
+		rest := countPause + time.Duration(u.jitter()*float64(countPause/10))
 		if failures++; err != nil {
 			rest = max(rest, u.backoff(failures))
 		} else {

@@ -122,7 +122,9 @@ func TestServerAndOperatorShareAnEnvironment(t *testing.T) {
 }
 
 func TestCompletionComplainsOfNothing(t *testing.T) {
-	for _, environ := range [][]string{nil, {"QUEUEBOX_NONSENSE=1"}, {"QUEUEBOX_SERVER=nonsense"}} {
+	for _, environ := range [][]string{
+		{"QUEUEBOX_SERVER=127.0.0.1:1"}, {"QUEUEBOX_SERVER=127.0.0.1:1", "QUEUEBOX_NONSENSE=1"}, {"QUEUEBOX_SERVER=nonsense"},
+	} {
 		var stdout, stderr bytes.Buffer
 		require.Zero(t, run([]string{"__complete", "queues", "get", ""}, environ, &stdout, &stderr))
 		require.Empty(t, stderr.String()+stdout.String())

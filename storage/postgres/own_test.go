@@ -166,6 +166,10 @@ func TestE12Plans(t *testing.T) {
 	d.exec(t, "DELETE FROM queuebox.incoming; DELETE FROM queuebox.marked")
 	_, err = d.beside.Exec(t.Context(), "ANALYZE queuebox.incoming; ANALYZE queuebox.marked")
 	require.NoError(t, err)
+	// The bound counts as far as no older transaction runs, in any database of this server.
+	require.Eventually(t, func() bool {
+		return d.lines(t, "SELECT (pg_snapshot_xmin(pg_current_snapshot()) >= '"+bound+"'::xid8)::text")[0] == "true"
+	}, time.Minute, 20*time.Millisecond, "older transactions of other tests are over")
 	for _, name := range []string{"own_incoming", "own_marked"} {
 		whole, above := p.explain(t, name, "'0'", "1000"), p.explain(t, name, literal(bound), "1000")
 		pinned(t, name, above)
