@@ -21,6 +21,8 @@ const (
 	upkeepShare = 20
 	// endPause lies between two sweeps of ended leases, so that many ends are one sweep.
 	endPause = 20 * time.Millisecond
+	// sweepRows bounds what a page of the pass over all messages looks at: it only reads them.
+	sweepRows = 2 * upkeepRows
 	// countPause lies between two counts; they are part of what a hundred queues may cost (W4).
 	countPause = 2 * storage.CountEvery
 	// countTimeout bounds a count of everything, which is made of many small statements.
@@ -90,7 +92,7 @@ func (u *upkeep) sweepAll(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		began := u.now()
-		res, err := u.sweep(ctx, storage.SweepParams{After: after, Limit: upkeepRows})
+		res, err := u.sweep(ctx, storage.SweepParams{After: after, Limit: sweepRows})
 		rest := upkeepShare * u.now().Sub(began)
 		switch {
 		case err != nil:
@@ -100,7 +102,7 @@ func (u *upkeep) sweepAll(ctx context.Context) {
 			// A last attempt that another server left behind ends within a second, where the
 			// live messages fit a page.
 			failures, after = 0, storage.Ref{}
-			rest = max(rest, passEvery-time.Duration(u.jitter()*float64(passEvery/5)))
+			rest = max(rest, passEvery-time.Duration(u.jitter()*float64(passEvery/20)))
 		default:
 			failures, after = 0, res.Next
 		}
@@ -142,7 +144,7 @@ func (u *upkeep) sweepKeys(ctx context.Context) {
 			// A key without a head gets one within a second, where the keys fit a page.
 			failures, after = 0, 0
 			u.keyed.pass()
-			rest = max(rest, passEvery-time.Duration(u.jitter()*float64(passEvery/5)))
+			rest = max(rest, passEvery-time.Duration(u.jitter()*float64(passEvery/20)))
 		default:
 			failures, after = 0, res.Next
 		}

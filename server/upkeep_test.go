@@ -92,7 +92,7 @@ func TestUpkeep_O9_KeysGoPageByPage(t *testing.T) {
 			// The loop has a twentieth of the time, and looks about once a second.
 			pause := 210 * time.Millisecond
 			if i%3 == 0 {
-				pause = 910 * time.Millisecond
+				pause = 985 * time.Millisecond
 			}
 			require.Equal(t, pause, k.at[i].Sub(k.at[i-1]), "page %d", i)
 		}
