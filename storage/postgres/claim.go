@@ -223,7 +223,7 @@ func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int
 			return out, known, err
 		}
 		s.limited.Store(p.QueueID, true)
-		todo = slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return slices.Contains(known, i) })
+		todo = without(todo, known)
 		if len(todo) == 0 {
 			return out, known, nil
 		}

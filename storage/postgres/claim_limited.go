@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -145,15 +146,5 @@ func (l *limitState) end(why storage.Limit, rows []claimRow) time.Time {
 }
 
 func without(all, some []int) []int {
-	left := make([]int, 0, len(all))
-	for _, i := range all {
-		found := false
-		for _, k := range some {
-			found = found || i == k
-		}
-		if !found {
-			left = append(left, i)
-		}
-	}
-	return left
+	return slices.DeleteFunc(slices.Clone(all), func(i int) bool { return slices.Contains(some, i) })
 }
