@@ -252,6 +252,8 @@ func TestUnknownQueueIsServedWhenItAppears(t *testing.T) {
 			d := start(t, newFake(), resolver(&known, &asked))
 			for range 9 {
 				begin(t.Context(), d, unknown(3*time.Second))
+				// A call that comes while one is being answered asks for another look.
+				synctest.Wait()
 			}
 			c := <-begin(t.Context(), d, unknown(3*time.Second))
 			require.Equal(t, QueueUnknown, c.answer.Empty)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -91,15 +92,18 @@ ignore_startup_parameters = extra_float_digits
 func TestW6PgBouncer(t *testing.T) {
 	d := newDatabase(t, false)
 	s := open(t, postgres.Config{URL: pgbouncer(t, d), MaxConns: 20})
+	const stories = 8
+	var removed atomic.Int64
 	t.Run("at once", func(t *testing.T) {
-		for i := range 8 {
+		for i := range stories {
 			name := fmt.Sprintf("pooled %d", i)
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				story(t, s, name)
+				removed.Add(int64(storyBeside(t, s, name)))
 			})
 		}
 	})
+	require.EqualValues(t, stories, removed.Load(), "the key of every story is gone, once")
 	// Callers that leave in the middle of their statement are the pooler's hardest time.
 	q := queue(t, s, "leaving")
 	enqueue(t, s, q.ID, 50)
