@@ -1,0 +1,5 @@
+package mssql
+
+import (
+	_ "github.com/microsoft/go-mssqldb" // the driver
+)

@@ -1,0 +1,5 @@
+package mysql
+
+import (
+	_ "github.com/go-sql-driver/mysql" // the driver
+)

@@ -1,0 +1,45 @@
+// Package rowlock is the part of a backend that MySQL, MariaDB and SQL Server share. All
+// of them lock rows, none of them has statements that write inside of others, so an
+// operation is a short transaction of several statements: lock, look, write. This package
+// holds the order of those steps and what follows from the rows; an [Engine] brings the
+// statements in its own SQL, the connection, the values of its driver and the meaning of
+// its errors. What runs on MariaDB in the tests is therefore the same Go code that runs
+// on SQL Server; what differs is the text of the statements.
+//
+// # Statements
+//
+// A statement is a file of the engine's queries directory and has the same name, the same
+// parameters by name and the same columns on every engine. Text in queries/parts is put in
+// where {{name}} stands. {{now}} is the clock of the database; nothing else reads a clock.
+// A statement that changes rows is run by session.change, which tells how many rows it
+// matched: on SQL Server the last thing of its file is SELECT @@ROWCOUNT, on MySQL the
+// driver counts what was found, changed or not.
+//
+// # Lists
+//
+// A list of things is one parameter, JSON text: an array of arrays, read by JSON_TABLE on
+// MySQL and by OPENJSON on SQL Server. So a statement has one text, whatever the number
+// of its rows.
+//
+// # Positions
+//
+// A message has an id that the database counts up. The position in a [storage.Ref] is twice
+// the id, plus one where the message has an ordering key: so a reference alone tells that a
+// key has to be locked first, and messages without keys pay nothing for those with.
+//
+// # Locks
+//
+// The order is that of the contract (D12): ordering keys by queue and name, then idempotency
+// keys by queue and name, then messages by id. Each kind is locked by an earlier statement
+// than the next. Nobody who holds a message waits for a key, and a claim locks no key. Whoever
+// works on many messages skips those that somebody else has locked; what was skipped is
+// tried alone, with a bounded wait. The lock is had first, and the fence is judged by a
+// later statement (S13). A transaction that the database chose as the victim of a deadlock
+// is run again.
+//
+// # Reads
+//
+// A read is not a transaction: each of its statements sees what is committed by then. Who
+// looks for a message in several tables looks at the live ones once more at the end, since
+// a message moves between them.
+package rowlock

@@ -1,0 +1,82 @@
+package rowlock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// Store implements storage.Store on an engine.
+type Store struct {
+	db         *sql.DB
+	engine     *Engine
+	options    Options
+	statements map[statement]compiled
+	log        *slog.Logger
+
+	closeOnce sync.Once
+	closed    error
+}
+
+var _ storage.Store = (*Store)(nil)
+
+// New makes a store on an open database. Close closes the database.
+func New(db *sql.DB, e *Engine, o Options, log *slog.Logger) (*Store, error) {
+	statements, err := load(e)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", e.Name, err)
+	}
+	return &Store{db: db, engine: e, options: o, statements: statements, log: log}, nil
+}
+
+// Capabilities implements storage.Store.
+func (s *Store) Capabilities() storage.Capabilities { return s.options.Capabilities }
+
+// Now implements storage.Store.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	var now time.Time
+	err := s.read(ctx, "now", func(c *session) (err error) {
+		now, err = c.now(ctx)
+		return err
+	})
+	return now, err
+}
+
+// Ready implements storage.Store: the database answers and has the schema of this build (D7).
+func (s *Store) Ready(ctx context.Context) error {
+	return s.read(ctx, "ready", func(c *session) error {
+		have, err := s.options.SchemaVersion(ctx, c.q)
+		if err != nil {
+			return err
+		}
+		return CheckSchema(have, s.options.Schema)
+	})
+}
+
+// CheckSchema refuses every version but that of this build. D7.
+func CheckSchema(have, want int64) error {
+	if have == want {
+		return nil
+	}
+	return fmt.Errorf("%w: the database has version %d, this build works with %d", storage.ErrSchema, have, want)
+}
+
+// Notify implements storage.Store. These engines have no notifications: servers find each
+// other's messages by polling.
+func (s *Store) Notify(context.Context, storage.Notice) error { return nil }
+
+// Listen implements storage.Store.
+func (s *Store) Listen(context.Context, func(storage.Notice), func(bool)) error {
+	return fmt.Errorf("%s: listen: %w", s.engine.Name, storage.ErrNotSupported)
+}
+
+// Close implements storage.Store.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() { s.closed = s.db.Close() })
+	return s.closed
+}

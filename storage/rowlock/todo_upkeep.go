@@ -1,0 +1,25 @@
+package rowlock
+
+import (
+	"context"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// Maintain is not built yet.
+func (s *Store) Maintain(context.Context) error { return storage.ErrNotSupported }
+
+// Sweep is not built yet.
+func (s *Store) Sweep(context.Context, storage.SweepParams) (storage.SweepResult, error) {
+	return storage.SweepResult{}, storage.ErrNotSupported
+}
+
+// Retain is not built yet.
+func (s *Store) Retain(context.Context, storage.RetainParams) (storage.RetainResult, error) {
+	return storage.RetainResult{}, storage.ErrNotSupported
+}
+
+// Count is not built yet.
+func (s *Store) Count(context.Context, storage.CountParams) (storage.CountResult, error) {
+	return storage.CountResult{}, storage.ErrNotSupported
+}
