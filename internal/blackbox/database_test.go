@@ -283,16 +283,17 @@ func TestD8AnswerOfCommitCut(t *testing.T) {
 	p, through := proxied(t, db)
 	s := through.Start(t)
 	c := s.Client(t)
-	// Whatever else the server writes by itself must not take the blow.
 	enqueue(t, c, "q", "warm-up")
 	_, err := complete(t, c, "q", claimOne(t, c, "q", time.Minute))
 	require.NoError(t, err)
 
 	for name, at := range map[string]proxy.Moment{"before the answer": proxy.BeforeAnswer, "before the request": proxy.BeforeRequest} {
-		// cut arms the proxy, makes the call that it will strike and returns its error.
-		cut := func(t *testing.T, call func() error) error {
+		// cut arms the proxy, makes the call that it will strike and returns its error. The call
+		// is told by a text of its transaction: what the server writes by itself must not
+		// take the blow.
+		cut := func(t *testing.T, text string, call func() error) error {
 			t.Helper()
-			cutter := p.CutAt(at, proxy.Statement.Commits)
+			cutter := p.CutAt(at, func(s proxy.Statement) bool { return s.Commits() && s.Holds(text) })
 			defer p.Disarm()
 			err := call()
 			select {
@@ -319,7 +320,7 @@ func TestD8AnswerOfCommitCut(t *testing.T) {
 		}
 		t.Run("Enqueue "+name, func(t *testing.T) {
 			req := &queueboxv1.EnqueueRequest{Queue: "q", IdempotencyKey: "enqueue " + name}
-			first := cut(t, func() error { _, err := c.Enqueue(within(t), req); return err })
+			first := cut(t, "INSERT INTO queuebox.message", func() error { _, err := c.Enqueue(within(t), req); return err })
 			out, err := c.Enqueue(within(t), req)
 			require.NoError(t, err)
 			check(t, first, out.GetDuplicate())
@@ -330,7 +331,7 @@ func TestD8AnswerOfCommitCut(t *testing.T) {
 		t.Run("Claim "+name, func(t *testing.T) {
 			id := enqueue(t, c, "q", "x")
 			req := &queueboxv1.ClaimRequest{Queue: "q", WorkerId: "w", ClaimId: newClaimID(), LeaseMs: 3_600_000}
-			first := cut(t, func() error { _, err := c.Claim(within(t), req); return err })
+			first := cut(t, "INSERT INTO queuebox.claim_call", func() error { _, err := c.Claim(within(t), req); return err })
 			out := claimWith(t, c, req)
 			check(t, first, out.GetReplayed())
 			require.Len(t, out.GetMessages(), 1)
@@ -365,7 +366,7 @@ func TestD8AnswerOfCommitCut(t *testing.T) {
 			t.Run(tc.name+" "+name, func(t *testing.T) {
 				id := enqueue(t, c, "q", "x")
 				m := claimOne(t, c, "q", time.Hour)
-				first := cut(t, func() error { _, err := tc.call(m); return err })
+				first := cut(t, "INSERT INTO queuebox.completed", func() error { _, err := tc.call(m); return err })
 				already, err := tc.call(m)
 				require.NoError(t, err)
 				check(t, first, already)

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -25,6 +26,14 @@ type Statement struct {
 	SQL string
 	// InTransaction: a BEGIN came before it on this connection, and no COMMIT or ROLLBACK.
 	InTransaction bool
+	// Earlier are the statements that came since that BEGIN.
+	Earlier []string
+}
+
+// Holds tells whether a text stands in the statement, or in an earlier one of its transaction.
+func (s Statement) Holds(text string) bool {
+	holds := func(sql string) bool { return strings.Contains(sql, text) }
+	return holds(s.SQL) || slices.ContainsFunc(s.Earlier, holds)
 }
 
 // Commits tells whether a transaction that changes data commits with this statement:
@@ -119,6 +128,7 @@ type tap struct {
 	pending  []byte
 	started  bool
 	begun    bool
+	earlier  []string
 	prepared map[string]string
 
 	mu      sync.Mutex
@@ -149,12 +159,16 @@ func (t *tap) request(b []byte) bool {
 		if sql == "" {
 			continue
 		}
-		c := t.proxy.take(Statement{SQL: sql, InTransaction: t.begun})
+		c := t.proxy.take(Statement{SQL: sql, InTransaction: t.begun, Earlier: t.earlier})
 		switch keyword(sql) {
 		case "BEGIN", "START":
-			t.begun = true
+			t.begun, t.earlier = true, nil
 		case "COMMIT", "ROLLBACK", "END", "ABORT":
-			t.begun = false
+			t.begun, t.earlier = false, nil
+		default:
+			if t.begun {
+				t.earlier = append(t.earlier, sql)
+			}
 		}
 		if c == nil {
 			continue

@@ -216,6 +216,13 @@ func TestCutterCutsBetweenStatementAndAnswer(t *testing.T) {
 	}
 }
 
+func TestStatementHolds(t *testing.T) {
+	st := proxy.Statement{SQL: "COMMIT", InTransaction: true, Earlier: []string{"SELECT 1", "INSERT INTO t VALUES (1)"}}
+	require.True(t, st.Holds("INSERT INTO t"))
+	require.True(t, st.Holds("COMMIT"))
+	require.False(t, st.Holds("INSERT INTO u"))
+}
+
 func TestStatementCommits(t *testing.T) {
 	for _, tc := range []struct {
 		statement proxy.Statement
