@@ -53,20 +53,31 @@ type Transaction interface {
 
 // Values makes the values that a driver takes, each always of the same type and size, so
 // that a statement has one plan. The zero of each is NULL, but for Bytes, where nil is.
+// Numbers and bool are passed as they are, an int32 where the column is an int; one that may
+// be NULL is a sql.NullInt64 or a sql.NullInt32. A bare nil has no type and is refused.
 type Values interface {
 	Time(t time.Time) any
 	Token(t [16]byte) any
 	Bytes(b []byte) any
 	Text(s string) any // up to 2000 bytes
+	// Name is the name of a queue or a key, as its columns are compared: by bytes, trailing
+	// blanks too (E11). On SQL Server that is varbinary(255), since blanks at the end are no
+	// difference to a text there.
+	Name(s string) any
 	// List is JSON text of any length.
 	List(json []byte) any
 	// TokenText is a token as it stands in the JSON of a list.
 	TokenText(t [16]byte) string
+	// NameText is a name as it stands in the JSON of a list: itself, or base64 where names
+	// are bytes.
+	NameText(s string) string
 	// ScanToken reads a token column, null as the zero token.
 	ScanToken(into *[16]byte) sql.Scanner
 }
 
-// Errors tells what an error of the driver means.
+// Errors tells what an error of the driver means. Whichever it is, the transaction has ended
+// with it: SQL Server rolls back at once (XACT_ABORT), so a duplicate or a lock that was not
+// had is answered by another transaction, never by going on.
 type Errors interface {
 	// RolledBack: the error proves that the transaction left nothing (D8).
 	RolledBack(err error) bool
