@@ -27,8 +27,11 @@ type Engine struct {
 	// ClaimLock serialises the claims of a queue, within the transaction; nil where row locks
 	// suffice. An error that matches ErrBusy says that the lock was not had in time.
 	ClaimLock func(ctx context.Context, tx Transaction, queueID int32) error
-	Values    Values
-	Errors    Errors
+	// Insert runs message_insert for some messages and gives their ids, which the database
+	// counts up, in the order of the rows.
+	Insert func(ctx context.Context, q Querier, st Statement, rows []MessageRow) ([]int64, error)
+	Values Values
+	Errors Errors
 }
 
 // Arg is a parameter of a statement with its name.

@@ -1,0 +1,30 @@
+package rowlock
+
+import "encoding/json"
+
+// list is the argument :list, which a statement reads row by row: JSON text, an array of
+// arrays. Numbers, texts, booleans and null stand in it as they are, a token as
+// Values.TokenText gives it, bytes as hexadecimal, a time as instant does.
+func (c *session) list(rows [][]any) Arg { return c.named("list", rows) }
+
+// ids is the argument :list of a statement that takes ids alone.
+func (c *session) ids(ids []int64) Arg {
+	rows := make([][]any, len(ids))
+	for i, id := range ids {
+		rows[i] = []any{id}
+	}
+	return c.list(rows)
+}
+
+// named is a list under another name, where a statement takes two.
+func (c *session) named(name string, rows [][]any) Arg {
+	if rows == nil {
+		rows = [][]any{}
+	}
+	text, err := json.Marshal(rows)
+	if err != nil {
+		// No driver takes it, so the statement fails and tells why.
+		return a(name, missing(err.Error()))
+	}
+	return a(name, c.s.engine.Values.List(text))
+}
