@@ -18,6 +18,7 @@ type Store struct {
 	options    Options
 	statements map[statement]compiled
 	log        *slog.Logger
+	lanes      lanes
 
 	closeOnce sync.Once
 	closed    error
@@ -31,7 +32,7 @@ func New(db *sql.DB, e *Engine, o Options, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Name, err)
 	}
-	return &Store{db: db, engine: e, options: o, statements: statements, log: log}, nil
+	return &Store{db: db, engine: e, options: o, statements: statements, log: log, lanes: newLanes()}, nil
 }
 
 // Capabilities implements storage.Store.
