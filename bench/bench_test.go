@@ -39,7 +39,7 @@ var shapes = []struct{ batch, callers int }{
 // BenchmarkCycle runs cycles of one batch each. msg/s is the throughput of whole
 // cycles; the percentiles are those of single calls.
 func BenchmarkCycle(b *testing.B) {
-	for _, engine := range []string{blackbox.EngineSQLite, blackbox.EnginePostgres} {
+	for _, engine := range []string{blackbox.EngineSQLite, blackbox.EnginePostgres, blackbox.EngineMySQL, blackbox.EngineMSSQL} {
 		b.Run("engine="+engine, func(b *testing.B) {
 			for _, layer := range []string{"storage", "grpc"} {
 				b.Run("layer="+layer, func(b *testing.B) {
@@ -62,10 +62,7 @@ func BenchmarkCycle(b *testing.B) {
 
 func open(b *testing.B, engine string) *blackbox.Database {
 	b.Helper()
-	if engine == blackbox.EngineSQLite {
-		return blackbox.SQLite(b)
-	}
-	return blackbox.Postgres(b)
+	return blackbox.EngineNamed(engine).Make(b)
 }
 
 // timings are the durations of the calls of one kind.
@@ -135,7 +132,7 @@ func run(b *testing.B, db *blackbox.Database, connect func(caller int) cycler, s
 		wg.Wait()
 		b.StopTimer()
 	}
-	if db.Engine == blackbox.EnginePostgres {
+	if db.Name == blackbox.EnginePostgres {
 		total, _ := blackbox.CountStatements(b, db).During(b, cycles)
 		b.ReportMetric(float64(total)/float64(b.N*size), "stmts/msg")
 	} else {

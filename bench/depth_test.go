@@ -63,7 +63,7 @@ func settled(b *testing.B, d *deep) {
 	columns := `queue_id, finish_time, create_time, ready_time, token, priority, attempt, max_attempts, payload_bytes, content_type, payload`
 	text := `INSERT INTO queuebox.completed (position, ` + columns + `)
 		SELECT -g * 2, ` + columns + ` FROM queuebox.completed, generate_series(1, 1000000) g`
-	if d.db.Engine == blackbox.EngineSQLite {
+	if d.db.Name == blackbox.EngineSQLite {
 		columns += `, worker_id, last_error, reason_code, idempotency_key, ordering_key`
 		text = `WITH RECURSIVE g (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM g WHERE n < 1000000)
 			INSERT INTO completed (position, ` + columns + `) SELECT -n, ` + columns + ` FROM completed, g`
@@ -202,7 +202,7 @@ func (d *deep) measure(b *testing.B, hinted bool) {
 	b.StopTimer()
 	b.ReportMetric(float64(blackbox.Percentile(all, 0.5).Microseconds())/1000, "claim-p50-ms")
 	b.ReportMetric(float64(blackbox.Percentile(all, 0.99).Microseconds())/1000, "claim-p99-ms")
-	if d.db.Engine == blackbox.EnginePostgres {
+	if d.db.Name == blackbox.EnginePostgres {
 		after := d.reads(b)
 		b.ReportMetric((after.buffers-before.buffers)/float64(b.N), "buffers/claim")
 		b.ReportMetric((after.rows-before.rows)/float64(b.N), "rows/claim")
@@ -215,7 +215,7 @@ type reads struct{ buffers, rows float64 }
 
 func (d *deep) reads(b *testing.B) reads {
 	b.Helper()
-	if d.db.Engine != blackbox.EnginePostgres {
+	if d.db.Name != blackbox.EnginePostgres {
 		return reads{}
 	}
 	d.exec(b, `CREATE EXTENSION IF NOT EXISTS pg_stat_statements`)

@@ -66,7 +66,7 @@ func die(b *testing.B, d *deep) {
 	d.enqueue(b, 1, storage.NewMessage{})
 	d.claim(b, nil)
 	columns := `queue_id, create_time, ready_time, token, priority, attempt, max_attempts, payload_bytes, content_type, payload`
-	if d.db.Engine == blackbox.EngineSQLite {
+	if d.db.Name == blackbox.EngineSQLite {
 		columns += `, worker_id, reason_code, idempotency_key, ordering_key`
 		d.exec(b, `INSERT INTO dead (position, finish_time, state, action, dead_reason, wire_bytes, last_error, `+columns+`)
 			SELECT 10 + 2 * n, finish_time, 4, 3, 1, 300, 'connection refused', `+columns+` FROM (SELECT * FROM completed LIMIT 1),

@@ -51,7 +51,7 @@ func retain(b *testing.B, d *deep) {
 			}
 		}
 	})
-	if engine := d.db.Engine; engine == blackbox.EnginePostgres {
+	if engine := d.db.Name; engine == blackbox.EnginePostgres {
 		d.exec(b, `CREATE EXTENSION IF NOT EXISTS pg_stat_statements; SELECT pg_stat_statements_reset()`)
 	}
 	var calls []time.Duration
@@ -74,7 +74,7 @@ func retain(b *testing.B, d *deep) {
 	}
 	milli := func(t time.Duration) float64 { return float64(t.Microseconds()) / 1000 }
 	longest := milli(blackbox.Percentile(calls, 1)) // one call is one transaction on SQLite
-	if d.db.Engine == blackbox.EnginePostgres {
+	if d.db.Name == blackbox.EnginePostgres {
 		if err := d.conn.QueryRowContext(b.Context(), `SELECT max(max_exec_time) FROM pg_stat_statements
 			WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
 			  AND (query LIKE '%pg_try_advisory_xact_lock%' OR query LIKE 'DROP TABLE%')`).Scan(&longest); err != nil {
@@ -104,7 +104,7 @@ func past(b *testing.B, d *deep) {
 	d.claim(b, nil)
 	completed := `queue_id, create_time, ready_time, token, priority, attempt, max_attempts, payload_bytes, content_type, payload`
 	dead := `queue_id, create_time, ready_time, token, priority, attempt, max_attempts, payload_bytes, content_type, payload`
-	if d.db.Engine == blackbox.EngineSQLite {
+	if d.db.Name == blackbox.EngineSQLite {
 		text := `, worker_id, last_error, reason_code, idempotency_key, ordering_key`
 		from := ` FROM (SELECT * FROM completed LIMIT 1), (WITH RECURSIVE g (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM g WHERE n < 500000) SELECT n FROM g)`
 		d.exec(b, `INSERT INTO dead (position, finish_time, state, action, dead_reason, wire_bytes, `+dead+text+`)

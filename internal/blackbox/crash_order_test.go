@@ -22,11 +22,16 @@ func crashKey(rnd *rand.Rand) string {
 // That every message has ended is for the ledger to say (O9).
 func checkOrder(t *testing.T, db *Database) {
 	t.Helper()
-	query := `SELECT ordering_key, idempotency_key, floor(extract(epoch FROM finish_time) * 1000)::bigint FROM queuebox.completed
-		WHERE ordering_key IS NOT NULL ORDER BY ordering_key, position`
-	if db.Engine == EngineSQLite {
-		query = `SELECT ordering_key, idempotency_key, finish_time FROM completed WHERE ordering_key <> '' ORDER BY ordering_key, position`
+	if !db.watched() {
+		return
 	}
+	query := db.Text(t, map[string]string{
+		EngineSQLite: `SELECT ordering_key, idempotency_key, finish_time FROM completed WHERE ordering_key <> '' ORDER BY ordering_key, position`,
+		EnginePostgres: `SELECT ordering_key, idempotency_key, floor(extract(epoch FROM finish_time) * 1000)::bigint FROM queuebox.completed
+			WHERE ordering_key IS NOT NULL ORDER BY ordering_key, position`,
+		EngineMySQL: `SELECT ordering_key, idempotency_key, timestampdiff(MICROSECOND, '1970-01-01', finish_time) DIV 1000 FROM completed
+			WHERE ordering_key <> '' ORDER BY ordering_key, id`,
+	})
 	rows, err := db.Open(t).QueryContext(t.Context(), query)
 	require.NoError(t, err)
 	defer func() { _ = rows.Close() }()

@@ -5,55 +5,33 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"fmt"
-	"net/url"
-	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
-
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx", to look at the database from outside
-	_ "modernc.org/sqlite"             // the driver "sqlite", likewise
-
-	"github.com/queuebox/queuebox/internal/testdb"
 )
-
-// The engines.
-const (
-	EngineSQLite   = "sqlite"
-	EnginePostgres = "postgres"
-)
-
-// applicationName marks the sessions of the tests.
-const applicationName = "blackbox"
 
 // Database is an empty, migrated database for one test.
 type Database struct {
-	Engine string
+	*Engine
+
 	// URL for --storage.
 	URL string
-
-	file string
 }
 
 // Each runs a test once on every engine.
 func Each(t *testing.T, test func(t *testing.T, db *Database)) {
 	t.Helper()
-	t.Run(EngineSQLite, func(t *testing.T) { test(t, SQLite(t)) })
-	t.Run(EnginePostgres, func(t *testing.T) { test(t, Postgres(t)) })
+	for _, e := range Engines() {
+		t.Run(e.Name, func(t *testing.T) { test(t, e.Make(t)) })
+	}
 }
 
 // Together is Each with the engines beside each other: for tests that take long and
 // measure no times.
 func Together(t *testing.T, test func(t *testing.T, db *Database)) {
 	t.Helper()
-	t.Run(EngineSQLite, func(t *testing.T) {
-		t.Parallel()
-		test(t, SQLite(t))
-	})
-	t.Run(EnginePostgres, func(t *testing.T) {
-		t.Parallel()
-		test(t, Postgres(t))
-	})
+	together(t, Engines(), test)
 }
 
 // EachParallel is Together for tests that mostly wait, for leases to run out or the
@@ -61,31 +39,39 @@ func Together(t *testing.T, test func(t *testing.T, db *Database)) {
 func EachParallel(t *testing.T, test func(t *testing.T, db *Database)) {
 	t.Helper()
 	t.Parallel()
-	Together(t, test)
+	together(t, Engines(), test)
+}
+
+// those are the engines that a test is for.
+func those(with func(e *Engine) bool) []*Engine {
+	return slices.DeleteFunc(Engines(), func(e *Engine) bool { return !with(e) })
+}
+
+func together(t *testing.T, engines []*Engine, test func(t *testing.T, db *Database)) {
+	t.Helper()
+	for _, e := range engines {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, e.Make(t))
+		})
+	}
 }
 
 // SQLite names a file that the server will make.
 func SQLite(tb testing.TB) *Database {
 	tb.Helper()
-	file := filepath.Join(tb.TempDir(), "queuebox.db")
-	return &Database{Engine: EngineSQLite, URL: "sqlite://" + file, file: file}
+	return sqliteEngine.Make(tb)
 }
 
 // Postgres makes a database and migrates it with the server's own command. Without a
 // PostgreSQL the test is skipped, out loud.
 func Postgres(tb testing.TB) *Database {
 	tb.Helper()
-	db := unmigrated(tb)
-	if out, code := Run(tb, nil, "migrate", "--storage", db.URL); code != 0 {
-		tb.Fatalf("migrate ended with %d:\n%s", code, out)
-	}
-	return db
+	return postgresEngine.Make(tb)
 }
 
-func unmigrated(tb testing.TB) *Database {
-	tb.Helper()
-	return &Database{Engine: EnginePostgres, URL: testdb.Postgres(tb)}
-}
+// file is the file of a database of SQLite.
+func (d *Database) file() string { return strings.TrimPrefix(d.URL, "sqlite://") }
 
 // Start starts a server on the database.
 func (d *Database) Start(tb testing.TB, args ...string) *Server {
@@ -93,31 +79,20 @@ func (d *Database) Start(tb testing.TB, args ...string) *Server {
 	return Start(tb, Options{Storage: d.URL, Args: args})
 }
 
-// Open opens a connection of the test's own.
+// Open opens a few connections of the test's own, to look at the database from outside.
 func (d *Database) Open(tb testing.TB) *sql.DB {
 	tb.Helper()
-	driver, dsn := "pgx", d.URL
-	if d.Engine == EnginePostgres {
-		u, err := url.Parse(d.URL)
-		if err != nil {
-			tb.Fatal("the URL of the database cannot be parsed")
-		}
-		// Told apart from the sessions of the server by this name; the simple protocol works
-		// behind a pooler, too.
-		query := u.Query()
-		query.Set("application_name", applicationName)
-		query.Set("default_query_exec_mode", "simple_protocol")
-		u.RawQuery = query.Encode()
-		dsn = u.String()
-	}
-	if d.Engine == EngineSQLite {
-		driver, dsn = "sqlite", (&url.URL{Scheme: "file", Path: d.file, RawQuery: "_pragma=busy_timeout(10000)"}).String()
-	}
-	conn, err := sql.Open(driver, dsn)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	conn := d.connect(tb, false)
 	conn.SetMaxOpenConns(2)
+	return conn
+}
+
+func (d *Database) connect(tb testing.TB, own bool) *sql.DB {
+	tb.Helper()
+	conn, err := d.open(d, own)
+	if err != nil {
+		tb.Fatalf("the URL of the database of %s cannot be used", d.Name) // which may hold a password
+	}
 	tb.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -131,29 +106,22 @@ func Rows(tb testing.TB, conn *sql.DB, query string, args ...any) []string {
 		tb.Fatalf("%s: %v", query, err)
 	}
 	defer func() { _ = rows.Close() }()
-	names, err := rows.Columns()
+	types, err := rows.ColumnTypes()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	var all []string
 	for rows.Next() {
-		values, into := make([]any, len(names)), make([]any, len(names))
+		values, into := make([]any, len(types)), make([]any, len(types))
 		for i := range values {
 			into[i] = &values[i]
 		}
 		if err := rows.Scan(into...); err != nil {
 			tb.Fatal(err)
 		}
-		text := make([]string, len(names))
+		text := make([]string, len(types))
 		for i, v := range values {
-			if b, ok := v.([]byte); ok {
-				if len(b) > 64 {
-					sum := sha256.Sum256(b)
-					b = sum[:]
-				}
-				v = hex.EncodeToString(b)
-			}
-			text[i] = fmt.Sprint(v)
+			text[i] = cell(types[i].DatabaseTypeName(), v)
 		}
 		all = append(all, strings.Join(text, "|"))
 	}
@@ -163,14 +131,29 @@ func Rows(tb testing.TB, conn *sql.DB, query string, args ...any) []string {
 	return all
 }
 
+// cell is one value as text. The driver of MySQL gives texts as bytes, too, so the type of
+// the column decides which of them are some.
+func cell(column string, v any) string {
+	b, ok := v.([]byte)
+	if !ok {
+		return fmt.Sprint(v)
+	}
+	for _, text := range []string{"CHAR", "TEXT", "DECIMAL"} {
+		if strings.Contains(column, text) {
+			return string(b)
+		}
+	}
+	if len(b) > 64 {
+		sum := sha256.Sum256(b)
+		b = sum[:]
+	}
+	return hex.EncodeToString(b)
+}
+
 // Tables names all tables of the server.
 func (d *Database) Tables(tb testing.TB, conn *sql.DB) []string {
 	tb.Helper()
-	if d.Engine == EngineSQLite {
-		return Rows(tb, conn, `SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name`)
-	}
-	return Rows(tb, conn, `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg_toast%' ORDER BY 1`)
+	return Rows(tb, conn, d.tables)
 }
 
 // Dump returns the whole content of the database as text: equal before and after

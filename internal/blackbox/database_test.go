@@ -25,11 +25,7 @@ var storageUnavailable = Want{Code: codes.Unavailable, Reason: "STORAGE_UNAVAILA
 // proxied puts a proxy before the database of a server.
 func proxied(t *testing.T, db *Database) (*proxy.Proxy, *Database) {
 	t.Helper()
-	u, err := url.Parse(db.URL)
-	require.NoError(t, err)
-	p := proxy.New(t, u.Host)
-	through, err := p.URL(db.URL)
-	require.NoError(t, err)
+	p, through := proxy.Before(t, db.URL)
 	return p, &Database{Engine: db.Engine, URL: through}
 }
 
@@ -44,7 +40,11 @@ func health(t *testing.T, c *Client) healthpb.HealthCheckResponse_ServingStatus 
 // TestD3DatabaseAway cuts the database off in several ways and gives it back.
 func TestD3DatabaseAway(t *testing.T) {
 	t.Parallel()
-	db := Postgres(t)
+	together(t, those(func(e *Engine) bool { return e.Proxied }), databaseAway)
+}
+
+func databaseAway(t *testing.T, db *Database) {
+	t.Helper()
 	for name, away := range map[string]func(p *proxy.Proxy, on bool){
 		"refused": func(p *proxy.Proxy, on bool) {
 			p.Refuse(on)
@@ -144,7 +144,13 @@ func TestD3DatabaseAway(t *testing.T) {
 // TestD3SessionsKilledUnderLoad kills every session of the server again and again, as
 // a restart of the database does, while messages go through.
 func TestD3SessionsKilledUnderLoad(t *testing.T) {
-	db := Postgres(t)
+	for _, e := range those(func(e *Engine) bool { return e.kill != nil }) {
+		t.Run(e.Name, func(t *testing.T) { sessionsKilled(t, e.Make(t)) })
+	}
+}
+
+func sessionsKilled(t *testing.T, db *Database) {
+	t.Helper()
 	s := db.Start(t)
 	conn := db.Open(t)
 	done := make(chan struct{})
@@ -176,8 +182,7 @@ func TestD3SessionsKilledUnderLoad(t *testing.T) {
 	}
 	for range 12 {
 		time.Sleep(100 * time.Millisecond)
-		Rows(t, conn, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
-			AND application_name <> '`+applicationName+`' AND backend_type = 'client backend'`)
+		db.kill(t, conn)
 	}
 	close(done)
 	wg.Wait()
@@ -187,7 +192,7 @@ func TestD3SessionsKilledUnderLoad(t *testing.T) {
 	}
 	require.NotZero(t, want)
 	require.NoError(t, s.WaitServing(20*time.Second))
-	require.Equal(t, []string{fmt.Sprint(want)}, Rows(t, conn, `SELECT count(*) FROM queuebox.message`), "none lost, none doubled")
+	require.Equal(t, []string{fmt.Sprint(want)}, Rows(t, conn, "SELECT count(*) FROM "+db.Table("message")), "none lost, none doubled")
 	require.NotContains(t, s.Log(), "level=ERROR", "a database that goes away is no defect of the server")
 }
 
@@ -225,14 +230,6 @@ func TestD5S7TwoServersOneDatabase(t *testing.T) {
 	})
 }
 
-// versions is the table of schema versions of an engine.
-func (d *Database) versions() string {
-	if d.Engine == EngineSQLite {
-		return "goose_db_version"
-	}
-	return "queuebox.goose_db_version"
-}
-
 // TestD7SchemaVersion: a server that meets a schema which it does not know turns not
 // ready, also while it runs, and does not start on it.
 func TestD7SchemaVersion(t *testing.T) {
@@ -240,7 +237,8 @@ func TestD7SchemaVersion(t *testing.T) {
 		s := db.Start(t)
 		c := s.Client(t)
 		conn := db.Open(t)
-		_, err := conn.ExecContext(t.Context(), "INSERT INTO "+db.versions()+" (version_id, is_applied) VALUES (999, true)")
+		versions := db.Table("goose_db_version")
+		_, err := conn.ExecContext(t.Context(), "INSERT INTO "+versions+" (version_id, is_applied) VALUES (999, '1')")
 		require.NoError(t, err)
 		eventually(t, "not ready", func() bool { code, _ := s.Get(t, "/readyz"); return code == http.StatusServiceUnavailable })
 		eventually(t, "not serving", func() bool { return health(t, c) == healthpb.HealthCheckResponse_NOT_SERVING })
@@ -250,16 +248,22 @@ func TestD7SchemaVersion(t *testing.T) {
 		require.Contains(t, text, "schema")
 		require.Contains(t, text, "999")
 
-		_, err = conn.ExecContext(t.Context(), "DELETE FROM "+db.versions()+" WHERE version_id = 999")
+		_, err = conn.ExecContext(t.Context(), "DELETE FROM "+versions+" WHERE version_id = 999")
 		require.NoError(t, err)
 		require.NoError(t, s.WaitServing(20*time.Second))
 		enqueue(t, c, "q", "x")
 	})
 }
 
-// TestD7UnmigratedDatabase: PostgreSQL is migrated by a command of its own.
+// TestD7UnmigratedDatabase: whatever is no file is migrated by a command of its own.
 func TestD7UnmigratedDatabase(t *testing.T) {
-	db := unmigrated(t)
+	for _, e := range those(func(e *Engine) bool { return !e.Migrates }) {
+		t.Run(e.Name, func(t *testing.T) { unmigrated(t, e.empty(t)) })
+	}
+}
+
+func unmigrated(t *testing.T, db *Database) {
+	t.Helper()
 	u, err := url.Parse(db.URL)
 	require.NoError(t, err)
 	u.User = url.UserPassword(u.User.Username(), "hunter2")
@@ -279,7 +283,13 @@ func TestD7UnmigratedDatabase(t *testing.T) {
 // TestD8AnswerOfCommitCut: the database has committed, and the server never hears of
 // it. It says UNAVAILABLE, never that it failed, and the repeat tells what happened.
 func TestD8AnswerOfCommitCut(t *testing.T) {
-	db := Postgres(t)
+	for _, e := range those(func(e *Engine) bool { return e.Proxied }) {
+		t.Run(e.Name, func(t *testing.T) { commitCut(t, e.Make(t)) })
+	}
+}
+
+func commitCut(t *testing.T, db *Database) {
+	t.Helper()
 	p, through := proxied(t, db)
 	s := through.Start(t)
 	c := s.Client(t)
@@ -320,7 +330,7 @@ func TestD8AnswerOfCommitCut(t *testing.T) {
 		}
 		t.Run("Enqueue "+name, func(t *testing.T) {
 			req := &queueboxv1.EnqueueRequest{Queue: "q", IdempotencyKey: "enqueue " + name}
-			first := cut(t, "INSERT INTO queuebox.message", func() error { _, err := c.Enqueue(within(t), req); return err })
+			first := cut(t, "INSERT INTO "+db.Table("message"), func() error { _, err := c.Enqueue(within(t), req); return err })
 			out, err := c.Enqueue(within(t), req)
 			require.NoError(t, err)
 			check(t, first, out.GetDuplicate())
@@ -331,7 +341,7 @@ func TestD8AnswerOfCommitCut(t *testing.T) {
 		t.Run("Claim "+name, func(t *testing.T) {
 			id := enqueue(t, c, "q", "x")
 			req := &queueboxv1.ClaimRequest{Queue: "q", WorkerId: "w", ClaimId: newClaimID(), LeaseMs: 3_600_000}
-			first := cut(t, "INSERT INTO queuebox.claim_call", func() error { _, err := c.Claim(within(t), req); return err })
+			first := cut(t, "INSERT INTO "+db.Table("claim_call"), func() error { _, err := c.Claim(within(t), req); return err })
 			out := claimWith(t, c, req)
 			check(t, first, out.GetReplayed())
 			require.Len(t, out.GetMessages(), 1)
@@ -344,29 +354,31 @@ func TestD8AnswerOfCommitCut(t *testing.T) {
 			name string
 			call func(m *queueboxv1.ClaimedMessage) (already bool, err error)
 			want queueboxv1.MessageState
+			// table gets a row from it.
+			table string
 		}
 		for _, tc := range []settlement{
 			{"Complete", func(m *queueboxv1.ClaimedMessage) (bool, error) {
 				out, err := c.Complete(within(t), completion("q", m))
 				return out.GetAlreadySettled(), err
-			}, queueboxv1.MessageState_MESSAGE_STATE_COMPLETED},
+			}, queueboxv1.MessageState_MESSAGE_STATE_COMPLETED, "completed"},
 			{"Retry", func(m *queueboxv1.ClaimedMessage) (bool, error) {
 				out, err := c.Retry(within(t), &queueboxv1.RetryRequest{Queue: "q", MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken(), DelayMs: proto.Int64(3_600_000)})
 				return out.GetAlreadySettled(), err
-			}, queueboxv1.MessageState_MESSAGE_STATE_PENDING},
+			}, queueboxv1.MessageState_MESSAGE_STATE_PENDING, "settlement"},
 			{"DeadLetter", func(m *queueboxv1.ClaimedMessage) (bool, error) {
 				out, err := c.DeadLetter(within(t), &queueboxv1.DeadLetterRequest{Queue: "q", MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken()})
 				return out.GetAlreadySettled(), err
-			}, queueboxv1.MessageState_MESSAGE_STATE_DEAD},
+			}, queueboxv1.MessageState_MESSAGE_STATE_DEAD, "settlement"},
 			{"Release", func(m *queueboxv1.ClaimedMessage) (bool, error) {
 				out, err := c.Release(within(t), &queueboxv1.ReleaseRequest{Queue: "q", MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken(), DelayMs: 3_600_000})
 				return out.GetAlreadySettled(), err
-			}, queueboxv1.MessageState_MESSAGE_STATE_PENDING},
+			}, queueboxv1.MessageState_MESSAGE_STATE_PENDING, "settlement"},
 		} {
 			t.Run(tc.name+" "+name, func(t *testing.T) {
 				id := enqueue(t, c, "q", "x")
 				m := claimOne(t, c, "q", time.Hour)
-				first := cut(t, "INSERT INTO queuebox.completed", func() error { _, err := tc.call(m); return err })
+				first := cut(t, "INSERT INTO "+db.Table(tc.table), func() error { _, err := tc.call(m); return err })
 				already, err := tc.call(m)
 				require.NoError(t, err)
 				check(t, first, already)

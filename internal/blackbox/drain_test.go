@@ -135,7 +135,7 @@ func TestHealthAndReadiness(t *testing.T) {
 		require.Zero(t, code, text)
 		info, err := c.Admin.GetServerInfo(within(t), &queueboxv1.GetServerInfoRequest{})
 		require.NoError(t, err)
-		require.Equal(t, db.Engine, info.GetStorage())
+		require.Equal(t, db.Name, info.GetStorage())
 		require.EqualValues(t, 1000, info.GetMaxClaimMessages())
 		require.EqualValues(t, 1000, info.GetMaxBatchItems())
 		require.EqualValues(t, 20_000, info.GetMaxWaitMs())

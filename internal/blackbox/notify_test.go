@@ -52,13 +52,21 @@ func TestW1QueueMadeByAnotherServer(t *testing.T) {
 	require.Less(t, Percentile(all, 0.5), 250*time.Millisecond, "a poll would take half a second on average")
 }
 
-// TestW1TwoServersOnOneFile: SQLite has no notifications, so the poll bounds it.
-func TestW1TwoServersOnOneFile(t *testing.T) {
-	db := SQLite(t)
-	a, b := db.Start(t), db.Start(t)
-	all := deliveries(t, b.Client(t), a.Client(t), "q", 5)
-	t.Logf("enqueue answered to claim answered on the other server: p50 %v, worst %v", Percentile(all, 0.5), Percentile(all, 1))
-	require.Less(t, Percentile(all, 1), 3*time.Second, "at most one poll, and room for a busy machine")
+// TestW1TwoServersWithoutNotifications: where the database cannot notify, the poll bounds it.
+func TestW1TwoServersWithoutNotifications(t *testing.T) {
+	withoutNotifications(t, func(t *testing.T, db *Database) {
+		a, b := db.Start(t), db.Start(t)
+		all := deliveries(t, b.Client(t), a.Client(t), "q", 5)
+		t.Logf("enqueue answered to claim answered on the other server: p50 %v, worst %v", Percentile(all, 0.5), Percentile(all, 1))
+		require.Less(t, Percentile(all, 1), 3*time.Second, "at most one poll, and room for a busy machine")
+	})
+}
+
+// withoutNotifications runs a test on the engines that cannot notify other servers.
+func withoutNotifications(t *testing.T, test func(t *testing.T, db *Database)) {
+	t.Helper()
+	t.Parallel()
+	together(t, those(func(e *Engine) bool { return !e.Notifies }), test)
 }
 
 // listening returns the process ids of the sessions that LISTEN on this database; in
@@ -152,7 +160,7 @@ func TestW6TransactionModePooler(t *testing.T) {
 		}
 	}
 	db := Postgres(t)
-	pooled := startPgBouncer(t, path, db.URL)
+	pooled := startPgBouncer(t, path, db)
 	for name, args := range map[string][]string{
 		"alone":                           nil,
 		"with a direct address beside it": {"--listen-url=" + db.URL},
@@ -182,9 +190,9 @@ func TestW6TransactionModePooler(t *testing.T) {
 
 // startPgBouncer puts a pooler in transaction mode before a database and returns
 // the URL that leads through it.
-func startPgBouncer(t *testing.T, path, dbURL string) string {
+func startPgBouncer(t *testing.T, path string, db *Database) string {
 	t.Helper()
-	u, err := url.Parse(dbURL)
+	u, err := url.Parse(db.URL)
 	require.NoError(t, err)
 	addr := FreeAddr(t)
 	_, port, _ := strings.Cut(addr, ":")
@@ -229,7 +237,7 @@ func startPgBouncer(t *testing.T, path, dbURL string) string {
 	direct := *u
 	query.Del("pooler") // that one is ours
 	direct.RawQuery = query.Encode()
-	pooled := &Database{Engine: EnginePostgres, URL: direct.String()}
+	pooled := &Database{Engine: db.Engine, URL: direct.String()}
 	conn := pooled.Open(t)
 	eventually(t, "the pooler answers", func() bool { return conn.PingContext(t.Context()) == nil })
 	return u.String()

@@ -30,13 +30,7 @@ func ownStatements(t *testing.T, c *Client) map[string]*queueboxv1.TransactionSq
 // ownDatabase opens the database as a worker does that shares it: with prepared statements.
 func ownDatabase(t *testing.T, db *Database) *sql.DB {
 	t.Helper()
-	if db.Engine == EngineSQLite {
-		return db.Open(t)
-	}
-	conn, err := sql.Open("pgx", db.URL)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return db.connect(t, true)
 }
 
 // TestE12OverTwoServers has one server that hands out, another that finishes, and a worker that
@@ -65,7 +59,7 @@ func TestE12OverTwoServers(t *testing.T) {
 			for range 4 - min(round, 1) {
 				m := claimSoon(t, a, "q", time.Minute)
 				var level *sql.TxOptions
-				if db.Engine == EnginePostgres {
+				if db.Name != EngineSQLite { // which knows no other
 					level = &sql.TxOptions{Isolation: sql.LevelSerializable}
 				}
 				tx, err := conn.BeginTx(t.Context(), level)
@@ -125,17 +119,13 @@ func TestD4AKilledServerLeavesMarksForTheNextOne(t *testing.T) {
 		require.Equal(t, "more", string(m.GetMessage().GetPayload()))
 		require.EqualValues(t, 20, freshStats(t, c).GetCompletedCount())
 		eventually(t, "the marks are finished", func() bool {
-			table := "marked"
-			if db.Engine == EnginePostgres {
-				table = "queuebox.marked"
-			}
-			return Rows(t, conn, "SELECT count(*) FROM "+table)[0] == "0"
+			return Rows(t, conn, "SELECT count(*) FROM "+db.Table("marked"))[0] == "0"
 		})
 	})
 }
 
-// TestE12TextThatIsNone appends and settles with bytes that are no UTF-8: PostgreSQL refuses them
-// in the transaction, SQLite keeps any bytes. Neither stops the messages behind it, and what
+// TestE12TextThatIsNone appends and settles with bytes that are no UTF-8: SQLite keeps any bytes,
+// the others refuse them in the transaction. Neither stops the messages behind it, and what
 // everybody reads afterwards is text.
 func TestE12TextThatIsNone(t *testing.T) {
 	EachParallel(t, func(t *testing.T, db *Database) {
@@ -167,14 +157,14 @@ func TestE12TextThatIsNone(t *testing.T) {
 				statement = st["dead_letter"].GetSql()
 			}
 			_, err := conn.ExecContext(t.Context(), statement, row[1:]...)
-			require.Equal(t, db.Engine == EnginePostgres, err != nil, "%v", err)
+			require.Equal(t, db.Name != EngineSQLite, err != nil, "%v", err)
 		}
 		_, err := conn.ExecContext(t.Context(), st["enqueue"].GetSql(), []byte("behind"), nil, nil, nil, nil, nil, nil, nil, nil, nil)
 		require.NoError(t, err)
 		got := claimSoon(t, c, "q", time.Minute)
 		require.Equal(t, "behind", string(got.GetMessage().GetPayload()))
 		first := message(t, c, "q", id)
-		if db.Engine == EngineSQLite {
+		if db.Name == EngineSQLite {
 			require.Equal(t, []string{"code a?", "error a?"}, []string{first.GetReasonCode(), first.GetLastError()})
 			eventually(t, "the rows are set aside", func() bool {
 				return Rows(t, conn, "SELECT count(*) FROM incoming WHERE refused IS NOT NULL")[0] == "4"

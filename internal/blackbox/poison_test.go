@@ -75,8 +75,8 @@ func killedAtWork(t *testing.T, addr string) delivery {
 // goes on.
 func TestC18O9APoisonMessageThatKillsItsWorkers(t *testing.T) {
 	EachParallel(t, func(t *testing.T, db *Database) {
-		servers := []*Server{db.Start(t, shortLeases)}
-		if db.Engine == EnginePostgres {
+		var servers []*Server
+		for range db.Servers {
 			servers = append(servers, db.Start(t, shortLeases))
 		}
 		c := servers[0].Client(t)

@@ -19,8 +19,8 @@ type Statements struct {
 // CountStatements makes a counter, or skips the test out loud.
 func CountStatements(tb testing.TB, db *Database) *Statements {
 	tb.Helper()
-	if db.Engine != EnginePostgres {
-		tb.Skipf("SKIPPED: %s does not count statements", db.Engine)
+	if db.Name != EnginePostgres {
+		tb.Skipf("SKIPPED: %s does not count statements", db.Name)
 	}
 	conn := db.Open(tb)
 	if loaded := Rows(tb, conn, `SHOW shared_preload_libraries`); !strings.Contains(loaded[0], "pg_stat_statements") {

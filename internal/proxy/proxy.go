@@ -14,9 +14,10 @@ import (
 
 // Proxy forwards connections from a free port of 127.0.0.1 to one target.
 type Proxy struct {
-	target string
-	lis    net.Listener
-	done   sync.WaitGroup
+	target   string
+	protocol func() protocol
+	lis      net.Listener
+	done     sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
@@ -48,7 +49,26 @@ func (l *link) cut() {
 	})
 }
 
-// New starts a proxy before target ("host:port"); it ends with the test.
+// Before starts a proxy before the database of a URL and returns the URL that leads through
+// it; the proxy ends with the test.
+func Before(tb testing.TB, raw string) (p *Proxy, through string) {
+	tb.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		tb.Fatal("proxy: the URL cannot be parsed")
+	}
+	p = New(tb, u.Host)
+	if u.Scheme == "mysql" {
+		p.mu.Lock()
+		p.protocol = newMySQL
+		p.mu.Unlock()
+	}
+	u.Host = p.Addr()
+	return p, u.String()
+}
+
+// New starts a proxy before target ("host:port"); it ends with the test. Where it cuts at
+// statements, the target speaks as PostgreSQL does.
 func New(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	p, err := Start(tb.Context(), target)
@@ -65,7 +85,7 @@ func Start(ctx context.Context, target string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("proxy for %s: %w", target, err)
 	}
-	p := &Proxy{target: target, lis: lis, links: map[*link]struct{}{}, changed: make(chan struct{})}
+	p := &Proxy{target: target, protocol: newPostgres, lis: lis, links: map[*link]struct{}{}, changed: make(chan struct{})}
 	p.done.Go(p.accept)
 	return p, nil
 }
@@ -180,7 +200,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 	l := &link{client: client, server: server}
 	p.mu.Lock()
-	closed := p.closed
+	closed, t := p.closed, newTap(p, l)
 	if !closed {
 		p.links[l] = struct{}{}
 	}
@@ -195,7 +215,6 @@ func (p *Proxy) serve(client net.Conn) {
 		delete(p.links, l)
 		p.mu.Unlock()
 	}()
-	t := newTap(p, l)
 	var copiers sync.WaitGroup
 	copiers.Go(func() { p.copy(server, client, t.request, l) })
 	copiers.Go(func() { p.copy(client, server, t.answer, l) })

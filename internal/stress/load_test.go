@@ -27,7 +27,7 @@ import (
 // run is one stress run.
 type run struct {
 	t       *testing.T
-	engine  string
+	engine  *blackbox.Engine
 	seed    uint64
 	servers []*blackbox.Server
 	clients []*blackbox.Client

@@ -45,29 +45,22 @@ const (
 	blockQueue = "stress-block"
 )
 
-// TestStress is the stress run of `make stress`, short by default. Two server processes on
-// PostgreSQL, one on SQLite; each is killed now and then.
+// TestStress is the stress run of `make stress`, short by default. Two server processes, one
+// on SQLite; each is killed now and then.
 func TestStress(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		open    func(testing.TB) *blackbox.Database
-		servers int
-	}{
-		{blackbox.EnginePostgres, blackbox.Postgres, 2},
-		{blackbox.EngineSQLite, blackbox.SQLite, 1},
-	} {
-		t.Run(c.name, func(t *testing.T) { stress(t, c.open(t), c.servers) })
+	for _, e := range blackbox.Engines() {
+		t.Run(e.Name, func(t *testing.T) { stress(t, e.Make(t)) })
 	}
 }
 
-func stress(t *testing.T, db *blackbox.Database, servers int) {
+func stress(t *testing.T, db *blackbox.Database) {
 	t.Helper()
 	r := &run{t: t, engine: db.Engine, seed: *seed}
 	if r.seed == 0 {
 		r.seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", r.seed)
-	for range servers {
+	for range db.Servers {
 		s := db.Start(t, "--queue-min-lease=100ms")
 		r.servers = append(r.servers, s)
 		r.clients = append(r.clients, s.Client(t))
@@ -75,6 +68,7 @@ func stress(t *testing.T, db *blackbox.Database, servers int) {
 	r.createQueues()
 	r.db = db.Open(t)
 	r.db.SetMaxOpenConns(4)
+	before := r.deadlocks()
 
 	started := time.Now()
 	r.load(*length)
@@ -82,8 +76,9 @@ func stress(t *testing.T, db *blackbox.Database, servers int) {
 	r.drain()
 	r.stopAll()
 	finals := r.finals()
+	finals.deadlocks = r.deadlocks() - before
 	problems, more := r.history.Judge()
-	t.Logf("%s, %v of load: %s", db.Engine, length.Round(time.Second), r.history.Counts())
+	t.Logf("%s, %v of load: %s", db.Name, length.Round(time.Second), r.history.Counts())
 	t.Logf("%d answers named follow-ups", r.followUpsMade.Load())
 	t.Logf("%d kills of servers, %d looks, %d claims abandoned, %d repeats of a claim id, longest wait from the end of the load until empty %v",
 		r.kills.Load(), r.looks.Load(), r.abandoned.Load(), r.replays.Load(), r.drained.Round(time.Millisecond))
@@ -227,13 +222,20 @@ func (r *run) finals() finals {
 			r.history.Fail("S3", "%v: its completion was acknowledged, and it is %s", ref, got[0])
 		}
 	}
-	if r.engine == blackbox.EnginePostgres {
-		// The counters are told with a delay.
-		time.Sleep(1500 * time.Millisecond)
-		require.NoError(r.t, r.db.QueryRowContext(r.t.Context(),
-			`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&f.deadlocks))
-	}
 	return f
+}
+
+// deadlocks counts those that the database had to end so far.
+func (r *run) deadlocks() int {
+	text := r.sql().deadlocks
+	if text == "" {
+		return 0
+	}
+	// PostgreSQL tells its counters with a delay.
+	time.Sleep(1500 * time.Millisecond)
+	var n int
+	require.NoError(r.t, r.db.QueryRowContext(r.t.Context(), text).Scan(&n))
+	return n
 }
 
 // query runs a statement of the checker and gives its rows as text.

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // The environment that the tests read.
@@ -21,6 +19,11 @@ const (
 	// EnvPostgres holds the URL of a superuser of a PostgreSQL; scripts/with-postgres
 	// sets it.
 	EnvPostgres = "QUEUEBOX_TEST_POSTGRES"
+	// EnvMySQL holds the URL of a superuser of a MariaDB or MySQL, in the form of --storage;
+	// scripts/with-mariadb sets it.
+	EnvMySQL = "QUEUEBOX_TEST_MYSQL"
+	// EnvMSSQL holds the URL of a sysadmin of a SQL Server, in the form of --storage.
+	EnvMSSQL = "QUEUEBOX_TEST_MSSQL"
 	// EnvRequire lists the engines whose absence is a failure, not a skip.
 	EnvRequire = "QUEUEBOX_TEST_REQUIRE"
 )
@@ -39,40 +42,28 @@ func missing(t testing.TB, engine, reason string) {
 	t.Skipf("SKIPPED without %s: %s", engine, reason)
 }
 
-// Postgres makes an empty database for this test and returns the URL of a superuser of
-// it. The database goes away with t.
-func Postgres(t testing.TB) string {
+// server reads the URL of the server of an engine. Without one the test ends here.
+func server(t testing.TB, engine, variable, hint string) *url.URL {
 	t.Helper()
-	server := os.Getenv(EnvPostgres)
-	if server == "" {
-		missing(t, "postgres", EnvPostgres+" is not set (run the tests under scripts/with-postgres)")
+	raw := os.Getenv(variable)
+	if raw == "" {
+		missing(t, engine, variable+" is not set"+hint)
 	}
-	u, err := url.Parse(server)
+	u, err := url.Parse(raw)
 	if err != nil {
-		t.Fatalf("%s is no URL", EnvPostgres)
+		t.Fatalf("%s is no URL", variable)
 	}
-	var raw [8]byte
-	_, _ = rand.Read(raw[:])
-	name := "queuebox_test_" + hex.EncodeToString(raw[:])
-	execute(t, server, "CREATE DATABASE "+name+" TEMPLATE template0 ENCODING 'UTF8'")
-	t.Cleanup(func() {
-		// FORCE, since a test may have left a session that holds a lock on purpose.
-		execute(t, server, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
-	})
-	u.Path = "/" + name
-	return u.String()
+	return u
 }
 
-func execute(t testing.TB, server, sql string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, server)
-	if err != nil {
-		t.Fatalf("connect to the test server: %v", err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	if _, err := conn.Exec(ctx, sql); err != nil {
-		t.Fatalf("test database: %v", err)
-	}
+// newName draws the name of a database.
+func newName() string {
+	var raw [8]byte
+	_, _ = rand.Read(raw[:])
+	return "queuebox_test_" + hex.EncodeToString(raw[:])
+}
+
+// patience bounds what the making and the removal of a database may take.
+func patience() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), time.Minute)
 }
