@@ -234,8 +234,81 @@ func TestStatementCommits(t *testing.T) {
 		{proxy.Statement{SQL: "INSERT INTO t VALUES (1)"}, true},
 		{proxy.Statement{SQL: "INSERT INTO t VALUES (1)", InTransaction: true}, false},
 		{proxy.Statement{SQL: "-- commit\nSELECT 1"}, false},
+		{proxy.Statement{SQL: "-- UPDATE t\nSELECT a FROM t FOR UPDATE SKIP LOCKED"}, false},
 		{proxy.Statement{SQL: "BEGIN"}, false},
 	} {
 		require.Equal(t, tc.want, tc.statement.Commits(), "%v", tc.statement)
+	}
+}
+
+// mysqlPacket is one packet of the protocol of MySQL.
+func mysqlPacket(count byte, body string) []byte {
+	return append([]byte{byte(len(body)), byte(len(body) >> 8), byte(len(body) >> 16), count}, body...)
+}
+
+// mysqlDatabase answers every packet with one that begins with zero and a number, as a
+// prepared statement is answered, and passes what it got on.
+func mysqlDatabase(t *testing.T, got chan<- string) string {
+	t.Helper()
+	return listen(t, func(c net.Conn) {
+		for {
+			var head [4]byte
+			if _, err := io.ReadFull(c, head[:]); err != nil {
+				return
+			}
+			body := make([]byte, int(head[0])+int(head[1])<<8)
+			if _, err := io.ReadFull(c, body); err != nil {
+				return
+			}
+			got <- string(body)
+			// In two pieces: a packet need not come whole.
+			answer := mysqlPacket(head[3]+1, "\x00\x07\x00\x00\x00rest")
+			_, _ = c.Write(answer[:6])
+			_, _ = c.Write(answer[6:])
+		}
+	})
+}
+
+func TestCutterReadsMySQL(t *testing.T) {
+	isCommit := func(s proxy.Statement) bool { return strings.EqualFold(s.SQL, "commit") && s.InTransaction && s.Holds("INSERT") }
+	for name, tc := range map[string]struct {
+		at      proxy.Moment
+		send    []string
+		reaches string
+	}{
+		"a query, before its answer":              {proxy.BeforeAnswer, []string{"\x03START TRANSACTION", "\x03INSERT", "\x03COMMIT"}, "\x03COMMIT"},
+		"a query, before the request":             {proxy.BeforeRequest, []string{"\x03START TRANSACTION", "\x03INSERT", "\x03COMMIT"}, ""},
+		"a prepared statement, before its answer": {proxy.BeforeAnswer, []string{"\x03BEGIN", "\x03INSERT", "\x16commit", "\x17\x07\x00\x00\x00"}, "\x17\x07\x00\x00\x00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := make(chan string, 10)
+			p, through := proxy.Before(t, "mysql://u:secret@"+mysqlDatabase(t, got)+"/x")
+			require.Equal(t, "mysql://u:secret@"+p.Addr()+"/x", through)
+			c := dial(t, p.Addr())
+			require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+			say := func(count byte, body string) error {
+				_, err := c.Write(mysqlPacket(count, body))
+				require.NoError(t, err)
+				_, err = io.ReadFull(c, make([]byte, 13))
+				return err
+			}
+			cut := p.CutAt(tc.at, isCommit)
+			require.NoError(t, say(1, "\x03COMMIT"), "a packet of the login is no statement")
+			require.NoError(t, say(0, "\x03COMMIT"), "no transaction")
+			for _, body := range tc.send[:len(tc.send)-1] {
+				require.NoError(t, say(0, body))
+			}
+			require.False(t, cut.Struck())
+			for range len(tc.send) + 1 {
+				<-got
+			}
+			require.Error(t, say(0, tc.send[len(tc.send)-1]), "the answer must not arrive")
+			<-cut.Done()
+			if tc.reaches != "" {
+				require.Equal(t, tc.reaches, <-got, "the database has carried it out")
+			} else {
+				require.Empty(t, got, "the database never got it")
+			}
+		})
 	}
 }
