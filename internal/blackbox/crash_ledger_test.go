@@ -244,7 +244,7 @@ func finishedRows(t *testing.T, db *Database) map[string][]string {
 		EngineSQLite:   `SELECT idempotency_key, attempt, lower(hex(token)) FROM completed`,
 		EnginePostgres: `SELECT idempotency_key, attempt, replace(token::text, '-', '') FROM queuebox.completed`,
 		EngineMySQL:    `SELECT idempotency_key, attempt, lower(hex(token)) FROM completed`,
-		EngineMSSQL:    `SELECT idempotency_key, attempt, lower(replace(CONVERT(char(36), token), '-', '')) FROM queuebox.completed`,
+		EngineMSSQL:    `SELECT CAST(idempotency_key AS varchar(255)), attempt, lower(replace(CONVERT(char(36), token), '-', '')) FROM queuebox.completed`,
 	})
 	rows, err := db.Open(t).QueryContext(t.Context(), query)
 	require.NoError(t, err)

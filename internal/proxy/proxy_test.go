@@ -270,7 +270,9 @@ func mysqlDatabase(t *testing.T, got chan<- string) string {
 }
 
 func TestCutterReadsMySQL(t *testing.T) {
-	isCommit := func(s proxy.Statement) bool { return strings.EqualFold(s.SQL, "commit") && s.InTransaction && s.Holds("INSERT") }
+	isCommit := func(s proxy.Statement) bool {
+		return strings.EqualFold(s.SQL, "commit") && s.InTransaction && s.Holds("INSERT")
+	}
 	for name, tc := range map[string]struct {
 		at      proxy.Moment
 		send    []string

@@ -89,9 +89,9 @@ var looksOf = map[string]looks{
 		left: `SELECT TOP (40) m.id, m.place, m.state, m.attempt, m.max_attempts, m.ready_time, m.lease_end, m.cancel_requested, k.name, k.blocked_by
 			FROM queuebox.message m LEFT JOIN queuebox.ordering_key k ON k.key_id = m.key_id ORDER BY k.name, m.id`,
 		finals: `SELECT queue_id, id * 2 + CASE WHEN key_id IS NULL THEN 0 ELSE 1 END, CAST(state AS bigint), 0e0 FROM queuebox.message
-			UNION ALL SELECT queue_id, id * 2 + CASE WHEN ordering_key = '' THEN 0 ELSE 1 END, 2, datediff_big(MICROSECOND, '1970-01-01', finish_time) / 1e6 FROM queuebox.completed
-			UNION ALL SELECT queue_id, id * 2 + CASE WHEN ordering_key = '' THEN 0 ELSE 1 END, state, datediff_big(MICROSECOND, '1970-01-01', finish_time) / 1e6 FROM queuebox.dead`,
-		dead: `SELECT TOP (20) queue_id, id * 2 + CASE WHEN ordering_key = '' THEN 0 ELSE 1 END, datediff_big(MICROSECOND, '1970-01-01', finish_time) / 1e6 FROM queuebox.dead WHERE state = 4 ORDER BY newid()`,
+			UNION ALL SELECT queue_id, id * 2 + CASE WHEN datalength(ordering_key) = 0 THEN 0 ELSE 1 END, 2, datediff_big(MICROSECOND, '1970-01-01', finish_time) / 1e6 FROM queuebox.completed
+			UNION ALL SELECT queue_id, id * 2 + CASE WHEN datalength(ordering_key) = 0 THEN 0 ELSE 1 END, state, datediff_big(MICROSECOND, '1970-01-01', finish_time) / 1e6 FROM queuebox.dead`,
+		dead: `SELECT TOP (20) queue_id, id * 2 + CASE WHEN datalength(ordering_key) = 0 THEN 0 ELSE 1 END, datediff_big(MICROSECOND, '1970-01-01', finish_time) / 1e6 FROM queuebox.dead WHERE state = 4 ORDER BY newid()`,
 	},
 }
 
