@@ -1,3 +1,16 @@
-// Package mysql is the backend for MySQL and MariaDB. The order of the steps of an
+// Package mysql is the backend for MySQL 8 and MariaDB. The order of the steps of an
 // operation is in storage/rowlock; here are the statements, the connection and its errors.
+//
+// Nothing of a role's or a server's defaults matters to the statements: each connection
+// sets its isolation level, time zone, character set, SQL mode and the bounds of its
+// waits before it is used (see session.go). What a connection cannot set for itself is
+// checked when the store opens (see check.go), and what a database has that would break a
+// promise stops the start.
+//
+// # The clock
+//
+// {{now}} is SYSDATE(6), which goes on while a statement waits; NOW(6) stands still from
+// the start of the statement on, and a fence judged by it would let a lease live that has
+// run out meanwhile (S13). SYSDATE is read anew for every row, so it bounds no range of
+// an index.
 package mysql

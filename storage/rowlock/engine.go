@@ -90,6 +90,9 @@ type Errors interface {
 	Duplicate(err error) bool
 	// LockTimeout: a lock was not had in time.
 	LockTimeout(err error) bool
+	// Broken: the connection is gone or unusable, in the words of the driver or the database;
+	// what package net says of it need not be told here.
+	Broken(err error) bool
 	// Schema: a table or column is missing.
 	Schema(err error) bool
 	// Unavailable: the database answers and cannot serve: read-only, out of space or of

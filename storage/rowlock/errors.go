@@ -37,7 +37,7 @@ func (s *Store) classify(what string, err error, unknown bool) error {
 		return wrap(storage.ErrLocked)
 	case e.Schema(err):
 		return wrap(storage.ErrSchema)
-	case connecting, broken(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+	case connecting, s.broken(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, errAgain), e.Again(err), e.Unavailable(err):
 		return wrap(storage.ErrUnavailable)
 	default:

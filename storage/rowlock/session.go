@@ -125,7 +125,7 @@ func (s *Store) read(ctx context.Context, what string, fn func(c *session) error
 		return fn(&session{s: s, q: conn})
 	}
 	err := run()
-	if err != nil && ctx.Err() == nil && (broken(err) || s.engine.Errors.Again(err)) {
+	if err != nil && ctx.Err() == nil && (s.broken(err) || s.engine.Errors.Again(err)) {
 		err = run()
 	}
 	return s.classify(what, err, false)
@@ -158,7 +158,7 @@ var errAgain = errors.New("the rows have changed meanwhile")
 // again tells whether a transaction that left nothing is run once more. A connection that
 // broke before the commit proves that; once, since the next may be as dead.
 func (s *Store) again(err error, n int) bool {
-	return errors.Is(err, errAgain) || s.engine.Errors.Again(err) || n == 0 && broken(err)
+	return errors.Is(err, errAgain) || s.engine.Errors.Again(err) || n == 0 && s.broken(err)
 }
 
 // transact runs fn once. unknown says that the commit may or may not have happened (D8).
@@ -215,7 +215,8 @@ func discard(conn *sql.Conn) {
 }
 
 // broken tells a connection that died under a statement.
-func broken(err error) bool {
+func (s *Store) broken(err error) bool {
 	_, connecting := errors.AsType[*connectError](err)
-	return !connecting && (errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || isNetError(err))
+	return !connecting && (errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) || isNetError(err) ||
+		s.engine.Errors.Broken(err))
 }

@@ -110,7 +110,7 @@ func Positional(text string) (string, func([]Arg) []any, error) {
 	return b.String(), func(args []Arg) []any {
 		values := make([]any, len(names))
 		for i, name := range names {
-			values[i] = missing(name)
+			values[i] = missing{name}
 			for _, a := range args {
 				if a.Name == name {
 					values[i] = a.Value
@@ -122,7 +122,7 @@ func Positional(text string) (string, func([]Arg) []any, error) {
 }
 
 // missing is an argument that was not given: no driver takes it, so the statement fails.
-type missing string
+type missing struct{ name string }
 
 func isNameStart(c byte) bool { return c >= 'a' && c <= 'z' }
 func isName(c byte) bool      { return isNameStart(c) || c >= '0' && c <= '9' || c == '_' }

@@ -1,9 +1,10 @@
 -- The layout of QueueBox on MySQL and MariaDB; docs/engines.md has the reasons. {{bytes}}
 -- stands for the collation that compares by bytes and without padding, which has another
--- name on each of the two. Durations are microseconds, times are UTC.
+-- name on each of the two. Durations are microseconds, times are UTC. Each statement may run
+-- twice: neither database takes a new table back when a migration breaks off.
 
 -- +goose Up
-CREATE TABLE queue (
+CREATE TABLE IF NOT EXISTS queue (
     queue_id                INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     name                    VARCHAR(255) COLLATE {{bytes}} NOT NULL,
     version                 BIGINT NOT NULL DEFAULT 1,
@@ -28,7 +29,7 @@ CREATE TABLE queue (
 
 -- One row for each live ordering key; its row lock is the lock of the key. blocked_by is the
 -- position of the dead message that blocks the key (O7), as long as that message is there.
-CREATE TABLE ordering_key (
+CREATE TABLE IF NOT EXISTS ordering_key (
     key_id      BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     queue_id    INT NOT NULL,
     blocked_by  BIGINT,
@@ -41,7 +42,7 @@ CREATE TABLE ordering_key (
 -- 1 delayed, 2 parked behind the head of its key. urgency is the priority with its sign
 -- turned, since an index of MariaDB before 10.8 cannot go down. What a claim or a renewal
 -- writes stands in no index.
-CREATE TABLE message (
+CREATE TABLE IF NOT EXISTS message (
     id                BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     queue_id          INT NOT NULL,
     place             TINYINT NOT NULL,
@@ -89,7 +90,7 @@ CREATE TABLE message (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Completed messages. The token makes a row the settlement history of its completion too.
-CREATE TABLE completed (
+CREATE TABLE IF NOT EXISTS completed (
     id               BIGINT NOT NULL PRIMARY KEY,
     queue_id         INT NOT NULL,
     finish_time      DATETIME(6) NOT NULL,
@@ -117,7 +118,7 @@ CREATE TABLE completed (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Dead and cancelled messages (state 4 and 5). action is 0 where no settlement ended the message.
-CREATE TABLE dead (
+CREATE TABLE IF NOT EXISTS dead (
     id               BIGINT NOT NULL PRIMARY KEY,
     queue_id         INT NOT NULL,
     state            TINYINT NOT NULL,
@@ -147,7 +148,7 @@ CREATE TABLE dead (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- The settlement history of everything but completions (S5).
-CREATE TABLE settlement (
+CREATE TABLE IF NOT EXISTS settlement (
     id              BIGINT NOT NULL,
     token           BINARY(16) NOT NULL,
     queue_id        INT NOT NULL,
@@ -162,7 +163,7 @@ CREATE TABLE settlement (
 
 -- Idempotency keys of messages that have one. position is 0 only inside the transaction that
 -- inserts the row.
-CREATE TABLE idempotency_key (
+CREATE TABLE IF NOT EXISTS idempotency_key (
     queue_id      INT NOT NULL,
     name          VARCHAR(255) COLLATE {{bytes}} NOT NULL,
     position      BIGINT NOT NULL,
@@ -173,7 +174,7 @@ CREATE TABLE idempotency_key (
 
 -- One row for each claim call that has an id and got messages (C14). held is position
 -- (8 bytes, big-endian) and token (16 bytes) of each message.
-CREATE TABLE claim_call (
+CREATE TABLE IF NOT EXISTS claim_call (
     queue_id    INT NOT NULL,
     claim_id    BINARY(16) NOT NULL,
     claim_time  DATETIME(6) NOT NULL,
@@ -187,7 +188,7 @@ CREATE TABLE claim_call (
 -- One row for each queue that ever had a limit (L1, L2); its row lock is that of the limit.
 -- rate and full_ns are the bucket of max_claims_per_second. fill says that leases may be
 -- running that no slot counts.
-CREATE TABLE claim_limit (
+CREATE TABLE IF NOT EXISTS claim_limit (
     queue_id  INT NOT NULL PRIMARY KEY,
     rate      DOUBLE NOT NULL DEFAULT 0,
     full_ns   BIGINT NOT NULL DEFAULT 0,
@@ -196,14 +197,14 @@ CREATE TABLE claim_limit (
 
 -- Which messages of a queue with max_in_flight may be leased (L1). The row of the message
 -- decides; a claim removes those that are not.
-CREATE TABLE claim_slot (
+CREATE TABLE IF NOT EXISTS claim_slot (
     queue_id  INT NOT NULL,
     id        BIGINT NOT NULL,
     PRIMARY KEY (queue_id, id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- The counts of each queue as they were last taken.
-CREATE TABLE queue_stats (
+CREATE TABLE IF NOT EXISTS queue_stats (
     queue_id       INT NOT NULL PRIMARY KEY,
     as_of          DATETIME(6) NOT NULL,
     ready          BIGINT NOT NULL,
@@ -218,17 +219,17 @@ CREATE TABLE queue_stats (
 
 -- Whose turn it is to count: one server at a time, until it has ended or has not been heard
 -- of for a few seconds.
-CREATE TABLE count_turn (
+CREATE TABLE IF NOT EXISTS count_turn (
     id          INT NOT NULL PRIMARY KEY,
     next_time   DATETIME(6) NOT NULL,
     holder      BINARY(16),
     held_until  DATETIME(6) NOT NULL
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
-INSERT INTO count_turn (id, next_time, held_until) VALUES (1, '1970-01-01', '1970-01-01');
+INSERT INTO count_turn (id, next_time, held_until) VALUES (1, '1970-01-01', '1970-01-01') ON DUPLICATE KEY UPDATE id = id;
 
 -- What transactions of others enqueue (E12); the server places it after the commit. The
 -- constraints are what Enqueue checks; their names are what the caller of the statement reads.
-CREATE TABLE incoming (
+CREATE TABLE IF NOT EXISTS incoming (
     id               BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     queue_id         INT NOT NULL,
     priority         INT NOT NULL,
@@ -249,7 +250,7 @@ CREATE TABLE incoming (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Which messages transactions of others have marked (E12).
-CREATE TABLE marked (
+CREATE TABLE IF NOT EXISTS marked (
     seq       BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     queue_id  INT NOT NULL,
     id        BIGINT NOT NULL

@@ -1,0 +1,150 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/rowlock"
+)
+
+//go:embed queries
+var queries embed.FS
+
+// clockExpr is the clock of the database; see the package comment.
+const clockExpr = "SYSDATE(6)"
+
+const defaultMaxConns = 10
+
+// Config says how to open a store.
+type Config struct {
+	// URL of the database, mysql:// or mariadb://.
+	URL string
+	// MaxConns bounds the pool; 0 takes 10.
+	MaxConns int
+	// AllowUnsafeDurability starts although the database may lose what it acknowledged. D9.
+	AllowUnsafeDurability bool
+	// Migrate brings the schema up to date before the store opens.
+	Migrate bool
+	// Logger gets what no caller can be told; nil discards it.
+	Logger *slog.Logger
+	// ClockExpr replaces the clock expression in every statement. For tests alone: a
+	// process that serves a queue with another clock than its neighbours breaks leases.
+	ClockExpr string
+}
+
+func (c Config) log() *slog.Logger {
+	if c.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Logger
+}
+
+// ErrNoSchema tells a database without tables of ours: migrate makes them. It matches
+// storage.ErrSchema.
+var ErrNoSchema = fmt.Errorf("%w: there is none in this database", storage.ErrSchema)
+
+// Open connects, checks what the contract wants of the database (version, settings, D7,
+// D9), and returns the store.
+func Open(ctx context.Context, c Config) (*rowlock.Store, error) {
+	t, err := parseURL(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	if c.Migrate {
+		if _, _, err := Migrate(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	found, err := look(ctx, t)
+	if err != nil {
+		return nil, explain("open", err)
+	}
+	verdict, err := judge(found, t)
+	if err != nil {
+		return nil, fmt.Errorf("mysql: open: %w", err)
+	}
+	if verdict.unsafe != "" && !c.AllowUnsafeDurability {
+		return nil, fmt.Errorf("mysql: open: %w: %s", storage.ErrUnsafeDurability, verdict.unsafe)
+	}
+	for _, warning := range verdict.warnings {
+		c.log().WarnContext(ctx, warning)
+	}
+	db, err := t.pool(found.maxPacket)
+	if err != nil {
+		return nil, err
+	}
+	conns := defaultMaxConns
+	if c.MaxConns > 0 {
+		conns = c.MaxConns
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	db.SetConnMaxIdleTime(maxIdle)
+	db.SetConnMaxLifetime(maxLife)
+	s, err := rowlock.New(db, engine(c), rowlock.Options{
+		Capabilities: storage.Capabilities{
+			Name:       "mysql",
+			ClockTick:  time.Microsecond,
+			RowLocks:   true,
+			Durability: verdict.durability,
+			Version:    found.version,
+		},
+		Schema:        schemaVersion,
+		SchemaVersion: readVersion,
+	}, c.log())
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	if err := s.Ready(ctx); err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// engine is what this package brings to rowlock.
+func engine(c Config) *rowlock.Engine {
+	now := clockExpr
+	if c.ClockExpr != "" {
+		now = c.ClockExpr
+	}
+	return &rowlock.Engine{
+		Name:    "mysql",
+		Queries: queries,
+		Now:     now,
+		Compile: rowlock.Positional,
+		Begin:   begin,
+		Values:  values{},
+		Errors:  meaning{},
+	}
+}
+
+// readVersion reads the version of the schema.
+func readVersion(ctx context.Context, q rowlock.Querier) (version int64, err error) {
+	rows, err := q.QueryContext(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+versionTable)
+	if number(err) == errNoSuchTable {
+		return 0, ErrNoSchema
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := rows.Scan(&version); err != nil {
+			return 0, err
+		}
+	}
+	return version, rows.Err()
+}
+
+// single reads one row outside the store.
+func single(ctx context.Context, conn *sql.Conn, text string, args []any, dest ...any) error {
+	return conn.QueryRowContext(ctx, text, args...).Scan(dest...)
+}

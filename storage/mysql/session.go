@@ -1,0 +1,125 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"time"
+
+	driversql "github.com/go-sql-driver/mysql"
+
+	"github.com/queuebox/queuebox/storage/rowlock"
+)
+
+// The settings every connection runs under, whatever the defaults of the server and of
+// the role are (D1). Each stands for something that would otherwise break:
+// NAMES, so that text arrives as it is; time_zone, since all times are UTC; sql_mode,
+// so that a value that does not fit is an error and not cut off; autocommit and
+// completion_type, so that a transaction begins and ends where we say; unique_checks,
+// since the unique indexes decide; sql_safe_updates, sql_select_limit and sql_big_selects,
+// which forbid or cut statements. Every wait for a lock ends after two seconds. A
+// connection whose server has vanished gives up its locks: MariaDB ends a transaction
+// that does nothing, MySQL knows only the end of an idle connection, which the pool
+// closes long before.
+const sessionSettings = `SET NAMES utf8mb4, autocommit = 1, completion_type = 'NO_CHAIN',
+ time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
+ unique_checks = 1, foreign_key_checks = 1, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1,
+ innodb_lock_wait_timeout = 2, lock_wait_timeout = 2, wait_timeout = 60
+ /*M!100300 , idle_transaction_timeout = 10 */`
+
+// isolation cannot be set in the same statement: the name of its variable differs.
+const isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"
+
+const (
+	// maxIdle is well below wait_timeout, so that the pool closes a connection before the
+	// server does.
+	maxIdle = 30 * time.Second
+	// maxLife moves connections on to where a name leads by now.
+	maxLife = 30 * time.Minute
+	// connectTimeout bounds one attempt to connect.
+	connectTimeout = 5 * time.Second
+	// commitGrace is how long the answer to a COMMIT is waited for once the caller has left:
+	// cut off, it would be an outcome that nobody knows (D8).
+	commitGrace = time.Second
+)
+
+// connector makes connections that have our settings.
+type connector struct{ driver.Connector }
+
+// Connect implements driver.Connector.
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e, ok := conn.(driver.ExecerContext)
+	if !ok {
+		_ = conn.Close()
+		return nil, errors.New("the driver runs no statements")
+	}
+	for _, text := range []string{sessionSettings, isolation} {
+		if _, err := e.ExecContext(ctx, text, nil); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+	}
+	return conn, nil
+}
+
+// pool makes a pool whose connections have our settings. maxPacket is what the server
+// takes; 0 where that is not known yet.
+func (t target) pool(maxPacket int) (*sql.DB, error) {
+	cfg := t.config.Clone()
+	if maxPacket > 0 {
+		cfg.MaxAllowedPacket = maxPacket
+	}
+	c, err := driversql.NewConnector(cfg)
+	if err != nil {
+		return nil, errURL
+	}
+	return sql.OpenDB(connector{c}), nil
+}
+
+// transaction is one transaction on one connection, told by statements: database/sql
+// would not let COMMIT have a ctx.
+type transaction struct {
+	*sql.Conn
+	done bool
+}
+
+var _ rowlock.Transaction = (*transaction)(nil)
+
+// begin starts a transaction. It says READ WRITE because the default of a session is not
+// ours alone.
+func begin(ctx context.Context, conn *sql.Conn) (rowlock.Transaction, error) {
+	if _, err := conn.ExecContext(ctx, "START TRANSACTION READ WRITE"); err != nil {
+		return nil, err
+	}
+	return &transaction{Conn: conn}, nil
+}
+
+// Commit implements rowlock.Transaction.
+func (t *transaction) Commit(ctx context.Context) error {
+	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-patient.Done():
+		case <-time.After(commitGrace):
+			cancel()
+		}
+	})()
+	_, err := t.ExecContext(patient, "COMMIT")
+	t.done = err == nil
+	return err
+}
+
+// Rollback implements rowlock.Transaction.
+func (t *transaction) Rollback(ctx context.Context) error {
+	if t.done {
+		return nil
+	}
+	_, err := t.ExecContext(ctx, "ROLLBACK")
+	return err
+}
