@@ -23,10 +23,11 @@ type server struct {
 
 // The versions from which on all that the statements need is there. MariaDB 10.6 brought
 // SKIP LOCKED and JSON_TABLE. MySQL had SKIP LOCKED in 8.0.1, a milestone release, enforces
-// CHECK constraints since 8.0.16 and has the collation utf8mb4_0900_bin since 8.0.17.
+// CHECK constraints since 8.0.16, has the collation utf8mb4_0900_bin since 8.0.17, and lets
+// every session count its ids by one since 8.0.18.
 var (
 	floorMariaDB = [3]int{10, 6, 0}
-	floorMySQL   = [3]int{8, 0, 17}
+	floorMySQL   = [3]int{8, 0, 18}
 )
 
 // minPacket is the smallest max_allowed_packet that serves: the default of MariaDB. A

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	driver "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -67,7 +68,7 @@ func newDatabase(t testing.TB, clock bool) *database {
 	u, err := url.Parse(d.url)
 	require.NoError(t, err)
 	d.name = strings.TrimPrefix(u.Path, "/")
-	d.db = testdb.MySQLServer(t, d.url)
+	d.db = server(t, d.url)
 	d.config = mysql.Config{URL: d.url}
 	_, _, err = mysql.Migrate(t.Context(), d.config)
 	require.NoError(t, err)
@@ -79,6 +80,23 @@ func newDatabase(t testing.TB, clock bool) *database {
 	}
 	d.store = open(t, d.config)
 	return d
+}
+
+// server opens the server of a URL, without a database.
+func server(t testing.TB, raw string) *sql.DB {
+	t.Helper()
+	u, err := url.Parse(raw)
+	require.NoError(t, err)
+	c := testdb.MySQLConfig(u)
+	c.DBName = ""
+	c.InterpolateParams, c.ClientFoundRows = true, true
+	c.Params = map[string]string{"time_zone": "'+00:00'"}
+	connector, err := driver.NewConnector(c)
+	require.NoError(t, err)
+	db := sql.OpenDB(connector)
+	db.SetMaxIdleConns(4)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
 }
 
 // session opens a session beside the store, in the database.

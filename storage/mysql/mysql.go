@@ -121,6 +121,7 @@ func engine(c Config) *rowlock.Engine {
 		Now:     now,
 		Compile: rowlock.Positional,
 		Begin:   begin,
+		Insert:  insert,
 		Values:  values{},
 		Errors:  meaning{},
 	}

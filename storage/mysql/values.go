@@ -8,7 +8,8 @@ import (
 )
 
 // values makes the values that the driver takes. It writes them into the text of the
-// statement, so that a statement is one round trip and nothing is prepared.
+// statement, so that a statement is one round trip and nothing is prepared. Each null has a
+// type, as SQL Server wants it.
 type values struct{}
 
 // latest is the end of time: DATETIME knows nothing after it.
@@ -22,7 +23,7 @@ var earliest = time.Date(1000, 1, 1, 0, 0, 0, 0, time.UTC)
 func (values) Time(t time.Time) any {
 	switch {
 	case t.IsZero():
-		return nil
+		return sql.NullTime{}
 	case t.After(latest):
 		return latest
 	case t.Before(earliest):
@@ -34,31 +35,32 @@ func (values) Time(t time.Time) any {
 // Token implements rowlock.Values.
 func (values) Token(t [16]byte) any {
 	if t == ([16]byte{}) {
-		return nil
+		return []byte(nil)
 	}
 	return t[:]
 }
 
 // Bytes implements rowlock.Values.
-func (values) Bytes(b []byte) any {
-	if b == nil {
-		return nil
-	}
-	return b
-}
+func (values) Bytes(b []byte) any { return b }
 
 // Text implements rowlock.Values.
 func (values) Text(s string) any {
 	if s == "" {
-		return nil
+		return sql.NullString{}
 	}
 	return s
 }
 
+// Name implements rowlock.Values. An empty name is one, and no NULL.
+func (values) Name(s string) any { return s }
+
+// NameText implements rowlock.Values.
+func (values) NameText(s string) string { return s }
+
 // List implements rowlock.Values. It is text, since the database reads no JSON from bytes.
 func (values) List(json []byte) any {
 	if json == nil {
-		return nil
+		return sql.NullString{}
 	}
 	return string(json)
 }

@@ -24,7 +24,7 @@ func (c *session) named(name string, rows [][]any) Arg {
 	text, err := json.Marshal(rows)
 	if err != nil {
 		// No driver takes it, so the statement fails and tells why.
-		return a(name, missing(err.Error()))
+		return a(name, missing{err.Error()})
 	}
 	return a(name, c.s.engine.Values.List(text))
 }

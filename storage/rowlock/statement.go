@@ -112,7 +112,7 @@ func Positional(text string) (string, func([]Arg) []any, error) {
 		for i, name := range names {
 			values[i] = missing{name}
 			for _, a := range args {
-				if a.Name == name {
+				if a.Name == name && a.Value != nil { // a nil without a type would fail elsewhere
 					values[i] = a.Value
 				}
 			}
@@ -121,7 +121,8 @@ func Positional(text string) (string, func([]Arg) []any, error) {
 	}, nil
 }
 
-// missing is an argument that was not given: no driver takes it, so the statement fails.
+// missing is an argument that was not given, or has no type: no driver takes it, so the
+// statement fails.
 type missing struct{ name string }
 
 func isNameStart(c byte) bool { return c >= 'a' && c <= 'z' }
