@@ -30,6 +30,8 @@ var (
 	ErrMessageNotFound = errors.New("storage: message not found")
 	// ErrSchema: the schema of the database is not one that this build works with. D7.
 	ErrSchema = errors.New("storage: schema version")
+	// ErrNoSchema is the ErrSchema of a database without tables of ours: migrate makes them.
+	ErrNoSchema = fmt.Errorf("%w: there is none in this database", ErrSchema)
 	// ErrUnsafeDurability: the database may lose what it acknowledged; the wrapped
 	// text names the setting. D9.
 	ErrUnsafeDurability = errors.New("storage: unsafe durability")

@@ -1,8 +1,9 @@
 // Package backends opens the store that a URL names. It is the one package that imports
 // all drivers; only cmd and tests import it.
 //
-// The URLs are sqlite:///absolute/path, sqlite://relative/path, and postgres:// or
-// postgresql:// as PostgreSQL knows them.
+// The URLs are sqlite:///absolute/path, sqlite://relative/path, postgres:// or
+// postgresql:// as PostgreSQL knows them, and mysql:// or mariadb:// as
+// mysql://user:password@host:port/database.
 package backends
 
 import (
@@ -15,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/mysql"
 	"github.com/queuebox/queuebox/storage/postgres"
 	"github.com/queuebox/queuebox/storage/sqlite"
 )
@@ -24,7 +26,7 @@ var ErrURL = errors.New("storage URL")
 
 // ErrNoSchema tells a database without tables of ours, where migrate has to be run first. It
 // matches storage.ErrSchema.
-var ErrNoSchema = postgres.ErrNoSchema
+var ErrNoSchema = storage.ErrNoSchema
 
 // Options of Open and Migrate.
 type Options struct {
@@ -65,6 +67,12 @@ func Open(ctx context.Context, storageURL string, o Options) (storage.Store, err
 			return nil, err
 		}
 		return s, nil
+	case "mysql", "mariadb":
+		s, err := mysql.Open(ctx, mysqlConfig(storageURL, o))
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	default:
 		return nil, unknownScheme(storageURL)
 	}
@@ -83,6 +91,9 @@ func Migrate(ctx context.Context, storageURL string, o Options) (MigrateResult, 
 	case "postgres", "postgresql":
 		from, to, err := postgres.Migrate(ctx, postgresConfig(storageURL, o))
 		return MigrateResult{From: from, To: to}, err
+	case "mysql", "mariadb":
+		from, to, err := mysql.Migrate(ctx, mysqlConfig(storageURL, o))
+		return MigrateResult{From: from, To: to}, err
 	default:
 		return MigrateResult{}, unknownScheme(storageURL)
 	}
@@ -96,6 +107,11 @@ func Check(storageURL string) error {
 		return err
 	case "postgres", "postgresql":
 		if err := postgres.CheckURL(storageURL); err != nil {
+			return fmt.Errorf("%w: %w", ErrURL, err)
+		}
+		return nil
+	case "mysql", "mariadb":
+		if err := mysql.CheckURL(storageURL); err != nil {
 			return fmt.Errorf("%w: %w", ErrURL, err)
 		}
 		return nil
@@ -134,13 +150,23 @@ func unknownScheme(storageURL string) error {
 			return fmt.Errorf("%w: the scheme is missing; for the SQLite file write sqlite://%s", ErrURL, storageURL)
 		}
 	}
-	return fmt.Errorf("%w: scheme %q is not one of sqlite, postgres, postgresql", ErrURL, scheme(storageURL))
+	return fmt.Errorf("%w: scheme %q is not one of sqlite, postgres, postgresql, mysql, mariadb", ErrURL, scheme(storageURL))
 }
 
 func postgresConfig(storageURL string, o Options) postgres.Config {
 	return postgres.Config{
 		URL:                   storageURL,
 		ListenURL:             o.ListenURL,
+		MaxConns:              o.MaxConns,
+		AllowUnsafeDurability: o.AllowUnsafeDurability,
+		Migrate:               o.Migrate,
+		Logger:                o.Logger,
+	}
+}
+
+func mysqlConfig(storageURL string, o Options) mysql.Config {
+	return mysql.Config{
+		URL:                   storageURL,
 		MaxConns:              o.MaxConns,
 		AllowUnsafeDurability: o.AllowUnsafeDurability,
 		Migrate:               o.Migrate,

@@ -95,3 +95,45 @@ func TestCheckAndFile(t *testing.T) {
 	}
 	require.ErrorContains(t, backends.Check("postgres://someone:%zz@db/q"), "%25 is %")
 }
+
+func TestMySQLURLs(t *testing.T) {
+	for _, good := range []string{
+		"mysql://someone:secret@db/q", "mariadb://someone:se%40cret@db:3307/q?tls=true", "mysql://someone:secret@[::1]:3306/q?tls=false",
+		"mysql://someone:secret@/q?socket=/run/mysqld/mysqld.sock", "mysql://someone@db/q?cluster=one-writer&tls=skip-verify",
+	} {
+		require.NoError(t, backends.Check(good), good)
+		require.Empty(t, backends.File(good))
+	}
+	for wrong, want := range map[string]string{
+		"mysql://someone:%zzsecret@db/q":                   "%25 is %",
+		"mysql://someone:secret@db:port/q":                 "percent-encoded",
+		"mysql://someone:secret@db:0/q":                    "percent-encoded",
+		"mysql:someone:secret@db/q":                        "mysql://user:password@host:port/database",
+		"mysql://db/q":                                     "names no user",
+		"mysql://someone:secret@db":                        "names no database",
+		"mysql://someone:secret@db/q/r":                    "want a name",
+		"mysql://someone:secret@db/q%60":                   "want a name",
+		"mysql://someone:secret@/q":                        "names no host",
+		"mysql://someone:secret@db/q?socket=/x":            "one of the two",
+		"mysql://someone:secret@db/q?sslmode=require":      `parameter "sslmode" of the URL is not known; there are tls, ca`,
+		"mysql://someone:secret@db/q?tls=true&tls=false":   "twice",
+		"mysql://someone:secret@db/q?tls=sometimes":        "want true, skip-verify, preferred or false",
+		"mysql://someone:secret@db/q?ca=/nowhere/ca.pem":   "no such file",
+		"mysql://someone:secret@db/q?cert=/nowhere/me.pem": "want both",
+		"mysql://someone:secret@/q?socket=/x&tls=true":     "server-name",
+		"mysql://someone:secret@db/q?cluster=many":         "one-writer",
+	} {
+		err := backends.Check(wrong)
+		require.ErrorIs(t, err, backends.ErrURL, wrong)
+		require.ErrorContains(t, err, want, wrong)
+		require.NotContains(t, err.Error(), "secret", wrong)
+	}
+}
+
+func TestOpen_MySQLHidesThePassword(t *testing.T) {
+	s, err := backends.Open(t.Context(), "mysql://someone:secret@127.0.0.1:1/x", backends.Options{})
+	require.Nil(t, s)
+	require.ErrorIs(t, err, storage.ErrUnavailable)
+	require.NotContains(t, err.Error(), "secret")
+	require.NotContains(t, err.Error(), "someone")
+}

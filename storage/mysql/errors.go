@@ -251,7 +251,7 @@ func explain(what string, err error) error {
 	case errors.Is(err, storage.ErrSchema), errors.Is(err, storage.ErrUnavailable), errors.Is(err, storage.ErrUnsafeDurability):
 		return fmt.Errorf("mysql: %s: %w", what, err)
 	case number(err) == errUnknownDatabase:
-		return fmt.Errorf("mysql: %s: %w: the database of the URL does not exist", what, ErrNoSchema)
+		return fmt.Errorf("mysql: %s: %w: the database of the URL does not exist", what, storage.ErrNoSchema)
 	case m.Schema(err):
 		return fmt.Errorf("mysql: %s: %w: %w", what, storage.ErrSchema, m.Plain(err))
 	case number(err) == 0, m.LockTimeout(err), m.Again(err), m.Unavailable(err):

@@ -45,10 +45,6 @@ func (c Config) log() *slog.Logger {
 	return c.Logger
 }
 
-// ErrNoSchema tells a database without tables of ours: migrate makes them. It matches
-// storage.ErrSchema.
-var ErrNoSchema = fmt.Errorf("%w: there is none in this database", storage.ErrSchema)
-
 // Open connects, checks what the contract wants of the database (version, settings, D7,
 // D9), and returns the store.
 func Open(ctx context.Context, c Config) (*rowlock.Store, error) {
@@ -131,7 +127,7 @@ func engine(c Config) *rowlock.Engine {
 func readVersion(ctx context.Context, q rowlock.Querier) (version int64, err error) {
 	rows, err := q.QueryContext(ctx, "SELECT COALESCE(MAX(version_id), 0) FROM "+versionTable)
 	if number(err) == errNoSuchTable {
-		return 0, ErrNoSchema
+		return 0, storage.ErrNoSchema
 	}
 	if err != nil {
 		return 0, err

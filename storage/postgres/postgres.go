@@ -82,7 +82,7 @@ var (
 
 // ErrNoSchema tells a database without tables of ours: migrate makes them. It matches
 // storage.ErrSchema.
-var ErrNoSchema = fmt.Errorf("%w: there is none in this database", storage.ErrSchema)
+var ErrNoSchema = storage.ErrNoSchema
 
 // Open connects, checks what the contract wants of the database (version, encoding, D7,
 // D9), and returns the store.
