@@ -15,6 +15,14 @@
 // matched: on SQL Server the last thing of its file is SELECT @@ROWCOUNT, on MySQL the
 // driver counts what was found, changed or not.
 //
+// # The clock
+//
+// {{now}} goes on while a statement waits, so it is read for every row and bounds no range of
+// an index: WHERE ready_time <= {{now}} walks over every row of the index (and locks them one
+// after the other), also those far ahead. Where a range needs an end, the clock is read by
+// an earlier statement and its time is a parameter; the condition with {{now}} stands beside
+// it where the row has to be judged at the moment of the write (S13).
+//
 // # Lists
 //
 // A list of things is one parameter, JSON text: an array of arrays, read by JSON_TABLE on
