@@ -150,6 +150,20 @@ func (b *bench) object(args ...string) map[string]any {
 	return all[0]
 }
 
+// counted waits until the server has counted its queues anew, which it does beside, every
+// few seconds.
+func (b *bench) counted() {
+	b.t.Helper()
+	stats := func() *queueboxv1.GetQueueStatsResponse {
+		out, err := b.admin.GetQueueStats(b.t.Context(), &queueboxv1.GetQueueStatsRequest{Queue: "jobs"})
+		require.NoError(b.t, err)
+		return out
+	}
+	from := stats().GetServerTime().AsTime()
+	require.Eventually(b.t, func() bool { return stats().GetAsOfTime().AsTime().After(from) },
+		time.Minute, 20*time.Millisecond, "nobody counts")
+}
+
 // enqueue puts a message into the queue "jobs" and returns its id.
 func (b *bench) enqueue(payload string) string {
 	b.t.Helper()

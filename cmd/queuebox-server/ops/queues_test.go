@@ -139,6 +139,7 @@ func TestStatsOfOneAndOfAll(t *testing.T) {
 	b.fill(3)
 	b.claim()
 	b.ok("queues", "create", "empty")
+	b.counted()
 	st := b.object("queues", "stats", "jobs")
 	require.Equal(t, "jobs", st["queue"])
 	require.Equal(t, "2", st["readyCount"])
@@ -155,6 +156,7 @@ func TestStatsOfOneAndOfAll(t *testing.T) {
 func TestWatchIsALineALookAndEndsByInterrupt(t *testing.T) {
 	b := serve(t)
 	b.fill(2)
+	b.counted()
 	got := b.objects("watch", "jobs", "--every=10ms", "--count=3")
 	require.Len(t, got, 3)
 	for _, o := range got {
