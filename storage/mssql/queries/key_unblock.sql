@@ -1,5 +1,7 @@
--- Forgets what blocked keys, whose locks the caller has. Leans on the primary key.
-UPDATE queuebox.ordering_key WITH (ROWLOCK)
+-- Forgets what blocked keys, whose locks the caller has. Leans on the primary key; the loop over
+-- the list never scans.
+UPDATE k
 SET blocked_by = NULL
-WHERE key_id IN (SELECT j.key_id FROM OPENJSON(@list) WITH (key_id bigint '$[0]') AS j);
+FROM OPENJSON(@list) WITH (key_id bigint '$[0]') AS j
+INNER LOOP JOIN queuebox.ordering_key AS k WITH (ROWLOCK) ON k.key_id = j.key_id;
 SELECT @@ROWCOUNT AS changed;

@@ -1,5 +1,6 @@
 -- Removes live messages that were copied to where finished ones are, in the same transaction,
--- which has the locks of the rows. Leans on the primary key.
-DELETE FROM queuebox.message WITH (ROWLOCK)
-WHERE id IN (SELECT j.id FROM OPENJSON(@list) WITH (id bigint '$[0]') AS j);
+-- which has the locks of the rows. Leans on the primary key; the loop over the list never scans.
+DELETE m
+FROM OPENJSON(@list) WITH (id bigint '$[0]') AS j
+INNER LOOP JOIN queuebox.message AS m WITH (ROWLOCK) ON m.id = j.id;
 SELECT @@ROWCOUNT AS changed;

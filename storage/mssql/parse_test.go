@@ -1,0 +1,152 @@
+package mssql_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/storage/rowlock"
+)
+
+// named is a column that has a name: no literal and no expression.
+var named = regexp.MustCompile(`^[a-z]`)
+
+// clock is what stands for {{now}} here; the tests look for it in the fences.
+const clock = "SYSUTCDATETIME()"
+
+// file is a statement of the engine: the text of its file, and that with the parts put in.
+type file struct {
+	name, raw, text string
+	tree            tree
+}
+
+// readFile reads a statement as the store does.
+func readFile(t *testing.T, name string) file {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("queries", name+".sql"))
+	require.NoError(t, err)
+	text, err := rowlock.Text(&rowlock.Engine{Queries: os.DirFS("."), Now: clock}, name)
+	require.NoError(t, err)
+	return file{name: name, raw: string(raw), text: text, tree: parseBatch(t, text)}
+}
+
+// statementNames are the names of the statements of an engine.
+func statementNames(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.sql"))
+	require.NoError(t, err)
+	var names []string
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(f), ".sql"))
+	}
+	require.NotEmpty(t, names)
+	return names
+}
+
+// TestStatementsParse holds every statement against what was written down for it by hand
+// and against the rules that all of them keep. No SQL Server is asked: the text is
+// parsed, and the tree is looked at. That is what can be known here about T-SQL; locks,
+// plans and errors are for the suite on a real server (docs/engines.md).
+func TestStatementsParse(t *testing.T) {
+	l := readLayout(t)
+	source := readRowlock(t)
+	names := statementNames(t, "queries")
+	for name := range wants {
+		if !slices.Contains(names, name) {
+			t.Errorf("there is no statement %s", name)
+		}
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			f := readFile(t, name)
+			if _, ok := wants[name]; !ok {
+				t.Errorf("nobody has written down what it should be; it is\n%s", describe(f))
+			}
+			for _, problem := range problems(f, wants[name], l, source.calls[name]) {
+				t.Error(problem)
+			}
+		})
+	}
+}
+
+// describe is an expectation that fits a statement as it is: to be judged, not to be copied.
+func describe(f file) string {
+	w := want{does: strings.Join(f.tree.kinds(), " "), params: strings.Join(f.tree.parameters(), " "), gives: rows}
+	if strings.Contains(f.text, "@@ROWCOUNT AS changed") {
+		w.gives = change
+	}
+	var locks []string
+	for _, tb := range f.tree.tables() {
+		locks = append(locks, strings.Join(append([]string{tb.name}, tb.hints...), " "))
+	}
+	return fmt.Sprintf("\t%q: {does: %q, locks: %q, params: %q, gives: %s},", f.name, w.does, strings.Join(locks, ", "), w.params, w.gives)
+}
+
+// TestMigrationsParse: the layout is that of MySQL, table by table and column by column.
+func TestMigrationsParse(t *testing.T) {
+	l := readLayout(t)
+	for name, tr := range l.trees {
+		for _, problem := range layoutProblems(tr, l) {
+			t.Errorf("%s: %s", name, problem)
+		}
+	}
+	mysql, _ := mysqlLayout(t)
+	for table, columns := range mysql {
+		var have []string
+		for _, c := range l.columns[table] {
+			if !slices.Contains(extraColumns[table], c.name) {
+				have = append(have, c.name)
+			}
+		}
+		want := slices.DeleteFunc(slices.Clone(columns), func(c string) bool { return slices.Contains(missingColumns[table], c) })
+		require.ElementsMatch(t, want, have, "the columns of %s", table)
+	}
+	for table := range l.columns {
+		require.Contains(t, mysql, table, "a table that MySQL does not have")
+	}
+}
+
+// The same statements, the same parameters and the same columns on both engines: what runs
+// on MariaDB in the tests is the Go code that runs on SQL Server.
+func TestStatementsOfBothEnginesAreAlike(t *testing.T) {
+	assert.Equal(t, statementNames(t, "../mysql/queries"), statementNames(t, "queries"))
+	for _, name := range statementNames(t, "queries") {
+		t.Run(name, func(t *testing.T) {
+			tsql := readFile(t, name)
+			other := readMySQL(t, name)
+			require.Equal(t, other.parameters, tsql.tree.parameters(), "parameters")
+			results := tsql.tree.results()
+			if wants[name].gives == change {
+				// On MySQL the driver counts; there is no row.
+				require.Empty(t, other.columns)
+				require.Equal(t, [][]string{{"changed"}}, results)
+				return
+			}
+			require.Len(t, results, 1, "result sets")
+			require.Len(t, results[0], len(other.columns), "columns: %q", other.columns)
+			for i, name := range other.columns {
+				// What has no name on one engine is told by its place alone.
+				if named.MatchString(name) && named.MatchString(results[0][i]) {
+					require.Equal(t, name, results[0][i], "column %d", i)
+				}
+			}
+		})
+	}
+}
+
+// Every statement that the Go code names is there, and every file is run by it.
+func TestStatementsAreThoseOfTheGoCode(t *testing.T) {
+	source := readRowlock(t)
+	require.ElementsMatch(t, slices.Collect(maps.Values(source.constants)), statementNames(t, "queries"))
+	for constant, name := range source.constants {
+		require.NotEmpty(t, source.calls[name], "nothing runs %s", constant)
+	}
+}
