@@ -19,7 +19,7 @@ func filterArgs(v Values, p storage.ListMessagesParams) ([]Arg, error) {
 		a("queue_id", p.QueueID),
 		a("states", bits(p.States)),
 		a("dead_reasons", bits(p.DeadReasons)),
-		a("ordering_key", v.Text(p.OrderingKey)),
+		a("ordering_key", v.Name(p.OrderingKey)),
 		a("reason_codes", v.List(codes)),
 		a("error_contains", v.Text(p.ErrorContains)),
 		a("worker_id", v.Text(p.WorkerID)),

@@ -221,12 +221,14 @@ ALTER TABLE queuebox.claim_call SET (LOCK_ESCALATION = DISABLE);
 CREATE CLUSTERED INDEX claim_call_time ON queuebox.claim_call (claim_time) WITH (ALLOW_PAGE_LOCKS = OFF);
 
 -- One row for each queue that ever had a limit (L1, L2); its row lock is that of the limit.
--- rate and full_ns are the bucket of max_claims_per_second. fill says that leases may be
--- running that no slot counts.
+-- rate and full_ns are the bucket of max_claims_per_second. in_flight says that leases are
+-- counted, since set_time; those that were granted before are looked for at fill_time.
 CREATE TABLE queuebox.claim_limit (
     queue_id   int NOT NULL,
+    in_flight  bit NOT NULL,
     rate       float NOT NULL CONSTRAINT claim_limit_rate_none DEFAULT 0,
     full_ns    bigint NOT NULL CONSTRAINT claim_limit_full_none DEFAULT 0,
+    set_time   datetime2(6) NOT NULL,
     fill_time  datetime2(6) NULL,
     CONSTRAINT claim_limit_queue PRIMARY KEY CLUSTERED (queue_id) WITH (ALLOW_PAGE_LOCKS = OFF)
 );
@@ -257,8 +259,9 @@ CREATE TABLE queuebox.queue_stats (
 );
 ALTER TABLE queuebox.queue_stats SET (LOCK_ESCALATION = DISABLE);
 
--- Whose turn it is to count: one server at a time, until it has ended or has not been heard
--- of for a few seconds.
+-- Whose turn it is to count (1): one server at a time, until it has ended or has not been heard
+-- of for a few seconds. The other two rows are only locked: 2 by who removes what has passed
+-- its retention, 3 by who makes a queue.
 CREATE TABLE queuebox.count_turn (
     id          int NOT NULL,
     next_time   datetime2(6) NOT NULL,
@@ -267,7 +270,9 @@ CREATE TABLE queuebox.count_turn (
     CONSTRAINT count_turn_id PRIMARY KEY CLUSTERED (id) WITH (ALLOW_PAGE_LOCKS = OFF)
 );
 ALTER TABLE queuebox.count_turn SET (LOCK_ESCALATION = DISABLE);
-INSERT INTO queuebox.count_turn (id, next_time, held_until) VALUES (1, '1970-01-01T00:00:00', '1970-01-01T00:00:00');
+INSERT INTO queuebox.count_turn (id, next_time, held_until)
+VALUES (1, '1970-01-01T00:00:00', '1970-01-01T00:00:00'), (2, '1970-01-01T00:00:00', '1970-01-01T00:00:00'),
+    (3, '1970-01-01T00:00:00', '1970-01-01T00:00:00');
 
 -- What transactions of others enqueue (E12); the server places it after the commit. The
 -- constraints are what Enqueue checks; their names are what the caller of the statement reads.

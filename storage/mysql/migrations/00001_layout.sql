@@ -186,13 +186,15 @@ CREATE TABLE IF NOT EXISTS claim_call (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- One row for each queue that ever had a limit (L1, L2); its row lock is that of the limit.
--- rate and full_ns are the bucket of max_claims_per_second. fill says that leases may be
--- running that no slot counts.
+-- rate and full_ns are the bucket of max_claims_per_second. in_flight says that leases are
+-- counted, since set_time; those that were granted before are looked for at fill_time.
 CREATE TABLE IF NOT EXISTS claim_limit (
-    queue_id  INT NOT NULL PRIMARY KEY,
-    rate      DOUBLE NOT NULL DEFAULT 0,
-    full_ns   BIGINT NOT NULL DEFAULT 0,
-    fill_time DATETIME(6)
+    queue_id   INT NOT NULL PRIMARY KEY,
+    in_flight  BOOLEAN NOT NULL,
+    rate       DOUBLE NOT NULL DEFAULT 0,
+    full_ns    BIGINT NOT NULL DEFAULT 0,
+    set_time   DATETIME(6) NOT NULL,
+    fill_time  DATETIME(6)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Which messages of a queue with max_in_flight may be leased (L1). The row of the message
@@ -217,15 +219,18 @@ CREATE TABLE IF NOT EXISTS queue_stats (
     oldest_ready   DATETIME(6)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
--- Whose turn it is to count: one server at a time, until it has ended or has not been heard
--- of for a few seconds.
+-- Whose turn it is to count (1): one server at a time, until it has ended or has not been heard
+-- of for a few seconds. The other two rows are only locked: 2 by who removes what has passed
+-- its retention, 3 by who makes a queue.
 CREATE TABLE IF NOT EXISTS count_turn (
     id          INT NOT NULL PRIMARY KEY,
     next_time   DATETIME(6) NOT NULL,
     holder      BINARY(16),
     held_until  DATETIME(6) NOT NULL
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
-INSERT INTO count_turn (id, next_time, held_until) VALUES (1, '1970-01-01', '1970-01-01') ON DUPLICATE KEY UPDATE id = id;
+INSERT INTO count_turn (id, next_time, held_until)
+VALUES (1, '1970-01-01', '1970-01-01'), (2, '1970-01-01', '1970-01-01'), (3, '1970-01-01', '1970-01-01')
+ON DUPLICATE KEY UPDATE id = count_turn.id;
 
 -- What transactions of others enqueue (E12); the server places it after the commit. The
 -- constraints are what Enqueue checks; their names are what the caller of the statement reads.

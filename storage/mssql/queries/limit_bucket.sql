@@ -1,0 +1,4 @@
+-- The bucket of a queue after a claim (L2). The caller has locked the row. Leans on
+-- claim_limit_queue.
+UPDATE queuebox.claim_limit SET rate = @rate, full_ns = @full_ns WHERE queue_id = @queue_id;
+SELECT @@ROWCOUNT AS changed;

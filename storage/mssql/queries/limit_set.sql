@@ -1,0 +1,6 @@
+-- Notes, in the transaction that changed a queue, whether its leases are counted from now on;
+-- those that run then are looked for at the next claim. Leans on claim_limit_queue.
+UPDATE queuebox.claim_limit
+SET in_flight = @in_flight, set_time = {{now}}, fill_time = {{now}}
+WHERE queue_id = @queue_id;
+SELECT @@ROWCOUNT AS changed;

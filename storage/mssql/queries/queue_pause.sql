@@ -1,0 +1,5 @@
+-- Pauses or resumes a queue that is not so already, at a new version. Leans on the primary key.
+UPDATE queuebox.queue
+SET version = version + 1, paused = @paused
+WHERE queue_id = @queue_id AND paused <> @paused;
+SELECT @@ROWCOUNT AS changed;

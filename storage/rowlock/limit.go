@@ -1,0 +1,293 @@
+package rowlock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+const (
+	qLimitLock       statement = "limit_lock"
+	qLimitAdd        statement = "limit_add"
+	qLimitSet        statement = "limit_set"
+	qLimitLeased     statement = "limit_leased"
+	qLimitFilled     statement = "limit_filled"
+	qLimitSlots      statement = "limit_slots"
+	qLimitOver       statement = "limit_over"
+	qLimitSlotAdd    statement = "limit_slot_add"
+	qLimitSlotRemove statement = "limit_slot_remove"
+	qLimitForget     statement = "limit_forget"
+	qLimitBucket     statement = "limit_bucket"
+)
+
+// limited tells whether a claim of the queue has to ask what its limits leave.
+func limited(q storage.Queue) bool { return q.MaxInFlight > 0 || q.MaxClaimsPerSecond > 0 }
+
+// limitRow is the row of claim_limit of a queue.
+type limitRow struct {
+	inFlight bool
+	bucket   storage.Bucket
+	// due says that leases are to be looked for which were granted while nobody counted.
+	due bool
+}
+
+// lockLimit locks the limit of a queue, where it ever had one. It is the first lock of a
+// transaction: whoever has it waits for nobody but, in a change of the queue, for its row.
+func (c *session) lockLimit(ctx context.Context, queueID int32) (row limitRow, found bool, err error) {
+	err = c.one(ctx, qLimitLock, args(a("queue_id", queueID)), &row.inFlight, &row.bucket.Rate, &row.bucket.Full, &row.due)
+	if errors.Is(err, sql.ErrNoRows) {
+		return row, false, nil
+	}
+	return row, err == nil, err
+}
+
+// noteLimit notes, in the transaction that has made or changed a queue, what of it is limited.
+func (c *session) noteLimit(ctx context.Context, q storage.Queue) error {
+	row, found, err := c.lockLimit(ctx, q.ID)
+	counts := q.MaxInFlight > 0
+	switch {
+	case err != nil:
+	case !found && limited(q):
+		_, err = c.change(ctx, qLimitAdd, a("queue_id", q.ID), a("in_flight", counts))
+	case found && row.inFlight != counts:
+		if _, err = c.change(ctx, qLimitSet, a("queue_id", q.ID), a("in_flight", counts)); err == nil && !counts {
+			_, err = c.change(ctx, qLimitForget, a("queue_id", q.ID))
+		}
+	}
+	return err
+}
+
+// limits is what the limits of a queue leave to one claim of it (L1, L2). The transaction has
+// the lock of claim_limit, so claims of the queue come one after the other, whoever serves
+// them, and each counts what those before it took.
+type limits struct {
+	c *session
+	// queue has the settings that were read under the lock.
+	queue storage.Queue
+	// allowed is how many messages the claim may take; why, where that is fewer than it wants,
+	// says which limit it is.
+	allowed int
+	why     storage.Limit
+	// wrote says that the transaction is worth a commit, whatever the claim finds.
+	wrote bool
+
+	bucket storage.Bucket
+	// slots are those that there are, and whether each counts; firstEnd is the earliest end of
+	// a lease among those that do.
+	slots    map[int64]bool
+	firstEnd time.Time
+}
+
+// limit finds out how many of the messages that a claim wants the limits of the queue leave. It
+// is called before the claim looks for messages, and in the same transaction: what it decides
+// holds until the commit. The claim takes no more than allowed, and calls spend then.
+func (c *session) limit(ctx context.Context, queueID int32, want int) (*limits, error) {
+	row, found, err := c.lockLimit(ctx, queueID)
+	if err != nil {
+		return nil, err
+	}
+	l := &limits{c: c, allowed: want}
+	if l.queue, err = c.queueByID(ctx, queueID); err != nil {
+		return nil, err
+	}
+	if !limited(l.queue) || l.queue.Paused {
+		return l, nil
+	}
+	if !found {
+		// Settings that came another way than through UpdateQueue have no row to lock yet.
+		if err := c.noteLimit(ctx, l.queue); err != nil {
+			return nil, err
+		}
+		l.wrote = true
+		if row, found, err = c.lockLimit(ctx, queueID); err != nil {
+			return nil, err
+		}
+		if !found {
+			return nil, errAgain
+		}
+	}
+	now, err := c.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.queue.MaxClaimsPerSecond > 0 {
+		l.bucket = row.bucket.At(l.queue.MaxClaimsPerSecond, now)
+		if n := l.bucket.Tokens(now); n < l.allowed {
+			l.allowed, l.why = n, storage.LimitRate
+		}
+	}
+	if l.queue.MaxInFlight > 0 {
+		leased, err := l.count(ctx, row.due)
+		if err != nil {
+			return nil, err
+		}
+		if n := max(0, int(l.queue.MaxInFlight)-leased); n <= l.allowed && n < want {
+			l.allowed, l.why = n, storage.LimitInFlight
+		}
+	}
+	return l, nil
+}
+
+// count tells how many leases run.
+func (l *limits) count(ctx context.Context, fill bool) (int, error) {
+	l.slots = make(map[int64]bool)
+	queue := a("queue_id", l.queue.ID)
+	if fill {
+		if err := l.fill(ctx); err != nil {
+			return 0, err
+		}
+	}
+	var over []int64
+	leased := 0
+	err := l.c.each(ctx, qLimitSlots, args(queue), func(rows *sql.Rows) error {
+		var (
+			id   int64
+			held int
+			end  sql.NullTime
+		)
+		if err := rows.Scan(&id, &held, &end); err != nil {
+			return err
+		}
+		if held == 1 {
+			over = append(over, id)
+		}
+		if l.slots[id] = held > 0; held == 2 {
+			leased++
+			l.ends(utc(end))
+		}
+		return nil
+	})
+	if err != nil || len(over) == 0 {
+		return leased, err
+	}
+	// A lease that looks over may be renewed or marked by a transaction that has not committed.
+	// It is over where this transaction gets the row, which nobody renews from then on.
+	slices.Sort(over)
+	err = l.c.each(ctx, qLimitOver, args(l.c.ids(over)), func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		l.slots[id] = false
+		return err
+	})
+	for _, id := range over {
+		if l.slots[id] {
+			leased++
+		}
+	}
+	return leased, err
+}
+
+// fill gives slots to the leases that were granted while nobody counted (L1).
+func (l *limits) fill(ctx context.Context) error {
+	have := make(map[int64]bool)
+	queue := a("queue_id", l.queue.ID)
+	id := func(add func(id int64)) func(*sql.Rows) error {
+		return func(rows *sql.Rows) error {
+			var id int64
+			err := rows.Scan(&id)
+			add(id)
+			return err
+		}
+	}
+	err := l.c.each(ctx, qLimitSlots, args(queue), func(rows *sql.Rows) error {
+		var slot, held int64
+		var end sql.NullTime
+		err := rows.Scan(&slot, &held, &end)
+		have[slot] = true
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var missing []int64
+	if err := l.c.each(ctx, qLimitLeased, args(queue), id(func(id int64) {
+		if !have[id] {
+			missing = append(missing, id)
+		}
+	})); err != nil {
+		return err
+	}
+	if err := l.add(ctx, missing); err != nil {
+		return err
+	}
+	l.wrote = true
+	_, err = l.c.change(ctx, qLimitFilled, queue)
+	return err
+}
+
+func (l *limits) add(ctx context.Context, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	slices.Sort(ids)
+	_, err := l.c.change(ctx, qLimitSlotAdd, a("queue_id", l.queue.ID), l.c.ids(ids))
+	return err
+}
+
+// ends notes the end of a lease that counts.
+func (l *limits) ends(end time.Time) {
+	if !end.IsZero() && (l.firstEnd.IsZero() || end.Before(l.firstEnd)) {
+		l.firstEnd = end
+	}
+}
+
+// spend notes what the claim took, after it has leased it, and says in the answer which limit
+// kept messages back.
+func (l *limits) spend(ctx context.Context, taken []storage.Claimed, res *storage.ClaimResult) error {
+	if len(taken) < l.allowed {
+		l.why = storage.LimitNone // fewer were there than it left
+	}
+	if len(taken) > 0 && l.queue.MaxInFlight > 0 {
+		if err := l.keepSlots(ctx, taken); err != nil {
+			return err
+		}
+	}
+	if len(taken) > 0 && l.queue.MaxClaimsPerSecond > 0 {
+		// The bucket counts from the last of the claims, so that a wait before them gives nothing.
+		now, err := l.c.now(ctx)
+		if err != nil {
+			return err
+		}
+		l.bucket = l.bucket.Take(now, len(taken))
+		_, err = l.c.change(ctx, qLimitBucket, a("queue_id", l.queue.ID), a("rate", l.bucket.Rate), a("full_ns", l.bucket.Full))
+		if err != nil {
+			return err
+		}
+	}
+	switch res.Limit = l.why; l.why {
+	case storage.LimitRate:
+		res.More, res.LimitEnd = false, l.bucket.Next()
+	case storage.LimitInFlight:
+		res.More, res.LimitEnd = false, l.firstEnd
+	}
+	return nil
+}
+
+// keepSlots gives slots to what was taken, and removes those that do not count.
+func (l *limits) keepSlots(ctx context.Context, taken []storage.Claimed) error {
+	var missing, gone []int64
+	for _, m := range taken {
+		id := idOf(m.Message.Ref.Position)
+		if _, there := l.slots[id]; !there {
+			missing = append(missing, id)
+		}
+		l.slots[id] = true
+		l.ends(m.Message.LeaseEnd)
+	}
+	for id, counts := range l.slots {
+		if !counts {
+			gone = append(gone, id)
+		}
+	}
+	if len(gone) > 0 {
+		slices.Sort(gone)
+		if _, err := l.c.change(ctx, qLimitSlotRemove, a("queue_id", l.queue.ID), l.c.ids(gone)); err != nil {
+			return err
+		}
+	}
+	return l.add(ctx, missing)
+}
