@@ -67,7 +67,7 @@ func lookAt(ctx context.Context, conn *sql.Conn) (server, error) {
 		return s, err
 	}
 	s.clockStands = !after.After(before)
-	s.mariadb = strings.Contains(strings.ToLower(s.version), "mariadb")
+	s.mariadb = isMariaDB(s.version)
 	rows, err := conn.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('"+strings.Join(watched, "', '")+"')")
 	if err != nil {
 		return s, err
@@ -80,9 +80,13 @@ func lookAt(ctx context.Context, conn *sql.Conn) (server, error) {
 		}
 		s.settings[strings.ToLower(name)] = value
 	}
-	s.maxPacket, _ = strconv.Atoi(s.settings["max_allowed_packet"])
+	s.readPacket()
 	return s, rows.Err()
 }
+
+func isMariaDB(version string) bool { return strings.Contains(strings.ToLower(version), "mariadb") }
+
+func (s *server) readPacket() { s.maxPacket, _ = strconv.Atoi(s.settings["max_allowed_packet"]) }
 
 // collation compares by bytes and without padding.
 func (s server) collation() string {

@@ -31,7 +31,7 @@ func TestTheTestClockMovesWhileAStatementWaits(t *testing.T) {
 		_, err := conn.ExecContext(context.Background(), "UPDATE claim_limit SET fill_time = test_now() WHERE queue_id IN (1, 2)")
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return d.waiting(t) }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return d.waiting(t) }, soon, pollEvery)
 	d.setClock(t, at.Add(time.Hour))
 	end(true)
 	require.NoError(t, <-done)

@@ -37,6 +37,12 @@ var testClock = []string{
 		RETURN (SELECT now FROM test_clock ORDER BY id DESC LIMIT 1 LOCK IN SHARE MODE)`,
 }
 
+// soon only ends a broken run, and pollEvery is how often a condition is looked at.
+const (
+	soon      = 20 * time.Second
+	pollEvery = 5 * time.Millisecond
+)
+
 // infinity is the lease end of a message that is settling.
 const infinity = "9999-12-31 23:59:59"
 
@@ -64,13 +70,9 @@ func open(t testing.TB, c mysql.Config) storage.Store {
 // newDatabase makes a migrated database with a store on it.
 func newDatabase(t testing.TB, clock bool) *database {
 	t.Helper()
-	d := &database{url: testdb.MySQL(t), clock: clock}
-	u, err := url.Parse(d.url)
-	require.NoError(t, err)
-	d.name = strings.TrimPrefix(u.Path, "/")
-	d.db = server(t, d.url)
-	d.config = mysql.Config{URL: d.url}
-	_, _, err = mysql.Migrate(t.Context(), d.config)
+	d := bare(t)
+	d.clock = clock
+	_, _, err := mysql.Migrate(t.Context(), d.config)
 	require.NoError(t, err)
 	if clock {
 		for _, text := range testClock {
@@ -330,7 +332,7 @@ func (d *database) sever(t testing.TB) {
 	}
 	require.Eventually(t, func() bool {
 		return !slices.ContainsFunc(others(), func(id int64) bool { return slices.Contains(killed, id) })
-	}, 20*time.Second, 5*time.Millisecond, "the connections end")
+	}, soon, pollEvery, "the connections end")
 }
 
 // waiting tells whether a session in the database waits for a lock of a row. The views of

@@ -1,0 +1,94 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+
+	driversql "github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/storage/mysql"
+)
+
+func answer(number uint16, message string) error {
+	return fmt.Errorf("statement: %w", &driversql.MySQLError{Number: number, Message: message})
+}
+
+// D8: only what proves a rollback is one. Whatever else comes in answer to a COMMIT may come
+// after it.
+func TestD8WhatProvesARollback(t *testing.T) {
+	proofs := []uint16{1205, 1213, 1290, 1792, 1836, 3101}
+	for n := range uint16(5000) {
+		want := false
+		for _, p := range proofs {
+			want = want || n == p
+		}
+		require.Equal(t, want, mysql.Errors.RolledBack(answer(n, "x")), "%d", n)
+	}
+	require.True(t, mysql.Errors.RolledBack(driver.ErrBadConn), "nothing was sent")
+	for _, err := range []error{
+		driversql.ErrInvalidConn, driversql.ErrMalformPkt, context.Canceled, context.DeadlineExceeded, net.ErrClosed, errors.New("else"),
+	} {
+		require.False(t, mysql.Errors.RolledBack(err), "%v", err)
+	}
+}
+
+func TestMeaningOfErrors(t *testing.T) {
+	is := map[string]func(error) bool{
+		"again": mysql.Errors.Again, "duplicate": mysql.Errors.Duplicate, "locked": mysql.Errors.LockTimeout,
+		"schema": mysql.Errors.Schema, "broken": mysql.Errors.Broken, "unavailable": mysql.Errors.Unavailable,
+	}
+	for n, want := range map[uint16][]string{
+		1213: {"again"}, 3101: {"again"}, 1062: {"duplicate"}, 1205: {"locked"}, 3572: {"locked"},
+		1146: {"schema"}, 1054: {"schema"}, 1049: {"schema"},
+		1040: {"unavailable"}, 1203: {"unavailable"}, 1226: {"unavailable"}, 1290: {"unavailable"}, 1836: {"unavailable"},
+		1792: {"unavailable"}, 1317: {"unavailable"}, 3024: {"unavailable"}, 1969: {"unavailable"}, 1045: {"unavailable"},
+		1021: {"unavailable"}, 1114: {"unavailable"}, 1030: {"unavailable"}, 1047: {"unavailable"},
+		1053: {"broken", "unavailable"}, 1927: {"broken", "unavailable"}, 3169: {"broken", "unavailable"}, 4031: {"broken", "unavailable"},
+		1064: {}, 1142: {}, 1366: {}, 1406: {}, 1690: {}, 4025: {},
+	} {
+		for name, ask := range is {
+			require.Equal(t, contains(want, name), ask(answer(n, "x")), "%d is %s", n, name)
+		}
+	}
+	for _, err := range []error{driver.ErrBadConn, driversql.ErrInvalidConn} {
+		require.True(t, mysql.Errors.Broken(err))
+		require.True(t, mysql.Errors.Unavailable(err))
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}
+
+// A log learns what happened, and nothing of what stood in the rows, of users and hosts.
+func TestPlainErrorsHoldNoSecrets(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{answer(1062, "Duplicate entry 'it's secret' for key 'queue_name'"), "Duplicate entry '…' (error 1062)"},
+		{answer(1045, "Access denied for user 'secret'@'secret.example' (using password: YES)"), "Access denied for user '…' (using password: YES) (error 1045)"},
+		{answer(1142, "INSERT command denied to user 'secret'@'secret' for table `q`.`message`"), "INSERT command denied to user '…' for table `q`.`message` (error 1142); grant this role its rights: see \"Rights\" in docs/operations.md"},
+		{answer(1366, "Incorrect string value: '\\xFFsecret\nsecret' for column"), "Incorrect string value: '…' for column (error 1366)"},
+		{answer(1064, "You have an error near 'FORM message WHERE name = 'secret' AND' at line 1"), "You have an error near 'FORM message WHERE name = … (error 1064)"},
+		{answer(1146, "Table 'q.message' doesn't exist"), "Table 'q.message' doesn't exist (error 1146)"},
+		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "secret.example", IsNotFound: true}}, "connection not made: no such host"},
+		{&net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{}, Err: errors.New("reset")}, "connection broken: reset"},
+	} {
+		got := mysql.Errors.Plain(c.err).Error()
+		require.Equal(t, c.want, got)
+		require.NotContains(t, got, "secret")
+	}
+	err := mysql.Errors.Plain(answer(1213, "Deadlock found when trying to get lock; try restarting transaction"))
+	require.True(t, mysql.Errors.Again(err), "the number stays")
+}
