@@ -1,0 +1,7 @@
+-- A completed message that is kept. Leans on the primary keys.
+SELECT {{finished_columns}},
+    2 AS state, 0 AS dead_reason, m.result, CASE WHEN :payload THEN m.payload END AS payload
+FROM completed AS m
+INNER JOIN queue AS q ON q.queue_id = m.queue_id
+WHERE m.id = :id AND m.queue_id = :queue_id
+    AND {{kept_completed}}

@@ -1,0 +1,7 @@
+-- A dead or cancelled message that is kept. Leans on the primary keys.
+SELECT {{finished_columns}},
+    m.state, m.dead_reason, NULL AS result, CASE WHEN :payload THEN m.payload END AS payload
+FROM dead AS m
+INNER JOIN queue AS q ON q.queue_id = m.queue_id
+WHERE m.id = :id AND m.queue_id = :queue_id
+    AND {{kept_dead}}
