@@ -2,8 +2,9 @@
 // all drivers; only cmd and tests import it.
 //
 // The URLs are sqlite:///absolute/path, sqlite://relative/path, postgres:// or
-// postgresql:// as PostgreSQL knows them, and mysql:// or mariadb:// as
-// mysql://user:password@host:port/database.
+// postgresql:// as PostgreSQL knows them, mysql:// or mariadb:// as
+// mysql://user:password@host:port/database, and
+// sqlserver://user:password@host:port?database=name.
 package backends
 
 import (
@@ -16,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/mssql"
 	"github.com/queuebox/queuebox/storage/mysql"
 	"github.com/queuebox/queuebox/storage/postgres"
 	"github.com/queuebox/queuebox/storage/sqlite"
@@ -73,6 +75,12 @@ func Open(ctx context.Context, storageURL string, o Options) (storage.Store, err
 			return nil, err
 		}
 		return s, nil
+	case "sqlserver":
+		s, err := mssql.Open(ctx, mssqlConfig(storageURL, o))
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	default:
 		return nil, unknownScheme(storageURL)
 	}
@@ -94,6 +102,9 @@ func Migrate(ctx context.Context, storageURL string, o Options) (MigrateResult, 
 	case "mysql", "mariadb":
 		from, to, err := mysql.Migrate(ctx, mysqlConfig(storageURL, o))
 		return MigrateResult{From: from, To: to}, err
+	case "sqlserver":
+		from, to, err := mssql.Migrate(ctx, mssqlConfig(storageURL, o))
+		return MigrateResult{From: from, To: to}, err
 	default:
 		return MigrateResult{}, unknownScheme(storageURL)
 	}
@@ -112,6 +123,11 @@ func Check(storageURL string) error {
 		return nil
 	case "mysql", "mariadb":
 		if err := mysql.CheckURL(storageURL); err != nil {
+			return fmt.Errorf("%w: %w", ErrURL, err)
+		}
+		return nil
+	case "sqlserver":
+		if err := mssql.CheckURL(storageURL); err != nil {
 			return fmt.Errorf("%w: %w", ErrURL, err)
 		}
 		return nil
@@ -150,7 +166,7 @@ func unknownScheme(storageURL string) error {
 			return fmt.Errorf("%w: the scheme is missing; for the SQLite file write sqlite://%s", ErrURL, storageURL)
 		}
 	}
-	return fmt.Errorf("%w: scheme %q is not one of sqlite, postgres, postgresql, mysql, mariadb", ErrURL, scheme(storageURL))
+	return fmt.Errorf("%w: scheme %q is not one of sqlite, postgres, postgresql, mysql, mariadb, sqlserver", ErrURL, scheme(storageURL))
 }
 
 func postgresConfig(storageURL string, o Options) postgres.Config {
@@ -166,6 +182,16 @@ func postgresConfig(storageURL string, o Options) postgres.Config {
 
 func mysqlConfig(storageURL string, o Options) mysql.Config {
 	return mysql.Config{
+		URL:                   storageURL,
+		MaxConns:              o.MaxConns,
+		AllowUnsafeDurability: o.AllowUnsafeDurability,
+		Migrate:               o.Migrate,
+		Logger:                o.Logger,
+	}
+}
+
+func mssqlConfig(storageURL string, o Options) mssql.Config {
+	return mssql.Config{
 		URL:                   storageURL,
 		MaxConns:              o.MaxConns,
 		AllowUnsafeDurability: o.AllowUnsafeDurability,

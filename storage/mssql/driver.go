@@ -1,5 +1,0 @@
-package mssql
-
-import (
-	_ "github.com/microsoft/go-mssqldb" // the driver
-)
