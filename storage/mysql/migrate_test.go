@@ -85,7 +85,7 @@ func TestD7MigrateAfterABrokenMigration(t *testing.T) {
 	d := bare(t)
 	_, _, err := mysql.Migrate(t.Context(), d.config)
 	require.NoError(t, err)
-	whole := d.tables(t)
+	whole, turns := d.tables(t), d.lines(t, "SELECT id FROM count_turn ORDER BY id")
 	for _, table := range []string{"marked", "incoming", "count_turn"} {
 		d.exec(t, "DELETE FROM queuebox_version WHERE version_id > 0")
 		d.exec(t, "DROP TABLE "+table)
@@ -94,7 +94,7 @@ func TestD7MigrateAfterABrokenMigration(t *testing.T) {
 		require.EqualValues(t, 1, to)
 		require.Equal(t, whole, d.tables(t))
 	}
-	require.Equal(t, []string{"1"}, d.lines(t, "SELECT COUNT(*) FROM count_turn"))
+	require.Equal(t, turns, d.lines(t, "SELECT id FROM count_turn ORDER BY id"))
 	require.NoError(t, open(t, d.config).Ready(t.Context()))
 }
 
