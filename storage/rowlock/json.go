@@ -1,10 +1,13 @@
 package rowlock
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // list is the argument :list, which a statement reads row by row: JSON text, an array of
 // arrays. Numbers, texts, booleans and null stand in it as they are, a token as
-// Values.TokenText gives it, bytes as hexadecimal, a time as instant does.
+// Values.TokenText gives it, a name as Values.NameText does, bytes as base64, a time as instant.
 func (c *session) list(rows [][]any) Arg { return c.named("list", rows) }
 
 // ids is the argument :list of a statement that takes ids alone.
@@ -28,3 +31,6 @@ func (c *session) named(name string, rows [][]any) Arg {
 	}
 	return a(name, c.s.engine.Values.List(text))
 }
+
+// instant is a time as it stands in the JSON of a list; every engine reads it as UTC.
+func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000") }

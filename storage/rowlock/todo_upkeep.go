@@ -18,8 +18,3 @@ func (s *Store) Sweep(context.Context, storage.SweepParams) (storage.SweepResult
 func (s *Store) Retain(context.Context, storage.RetainParams) (storage.RetainResult, error) {
 	return storage.RetainResult{}, storage.ErrNotSupported
 }
-
-// Count is not built yet.
-func (s *Store) Count(context.Context, storage.CountParams) (storage.CountResult, error) {
-	return storage.CountResult{}, storage.ErrNotSupported
-}
