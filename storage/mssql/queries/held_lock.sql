@@ -1,0 +1,8 @@
+-- Locks the messages of the listed claims, and passes over those that somebody else has locked:
+-- what is not returned is unknown, not lost. Whether the lease is over is judged afterwards
+-- (S13). Leans on the primary key.
+SELECT j.ord, m.lease_end
+FROM OPENJSON(@list) WITH (ord int '$[0]', queue_id int '$[1]', id bigint '$[2]', token uniqueidentifier '$[3]') AS j
+INNER LOOP JOIN queuebox.message AS m WITH (UPDLOCK, READPAST, ROWLOCK) ON m.id = j.id
+WHERE m.queue_id = j.queue_id AND m.state = 1 AND m.token = j.token
+OPTION (FORCE ORDER, MAXDOP 1)

@@ -1,0 +1,66 @@
+package rowlock
+
+import (
+	"context"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+const (
+	qClaimCallDrop statement = "claim_call_drop"
+	qGiveBack      statement = "give_back"
+)
+
+// GiveBack implements storage.Store. The row of a call with a claim id decides between it and a
+// repeat: who has it first excludes the other (C15). Messages that somebody else has locked stay
+// as they are.
+func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage.GiveBackResult, error) {
+	var claims []storage.HeldClaim
+	var refs []storage.Ref
+	for _, h := range p.Claims {
+		if h.Ref.QueueID == p.QueueID {
+			claims = append(claims, h)
+			refs = append(refs, h.Ref)
+		}
+	}
+	var res storage.GiveBackResult
+	err := s.write(ctx, "give back", func(c *session) (_ verdict, err error) {
+		res = storage.GiveBackResult{}
+		if res.Now, err = c.now(ctx); err != nil {
+			return rollback, err
+		}
+		// A head that is given back steps behind one that was redriven meanwhile (O7).
+		keys, err := c.lockKeys(ctx, refs, waitTaken)
+		if err != nil {
+			return rollback, err
+		}
+		if p.ClaimID != (storage.ClaimID{}) {
+			n, err := c.change(ctx, qClaimCallDrop, a("queue_id", p.QueueID), a("claim_id", s.engine.Values.Token(p.ClaimID)))
+			if err != nil || n == 0 {
+				return rollback, err
+			}
+		}
+		locked, err := c.lockHeld(ctx, qHeldLock, claims)
+		if err != nil {
+			return rollback, err
+		}
+		if len(locked) == 0 {
+			return commit, nil
+		}
+		rows := make([][]any, 0, len(locked))
+		for _, l := range locked {
+			rows = append(rows, c.claimRow(claims[l.item]))
+		}
+		n, err := c.change(ctx, qGiveBack, c.list(rows))
+		if err != nil {
+			return rollback, err
+		}
+		res.GivenBack = int(n)
+		_, _, err = c.promote(ctx, keys.ids)
+		return commit, err
+	})
+	if err != nil {
+		return storage.GiveBackResult{}, err
+	}
+	return res, nil
+}
