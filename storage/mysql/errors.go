@@ -198,8 +198,8 @@ var quoted = regexp.MustCompile(`(?s)'.*'`)
 
 func harmless(number int, message string) string {
 	switch number {
-	case errNoSuchTable, errUnknownColumn:
-		return message // the quotes hold a name of ours
+	case errNoSuchTable, errUnknownColumn, errPacketTooLarge:
+		return message // the quotes hold a name that is no secret
 	case errSyntax:
 		// The rest of the statement follows, up to a first value.
 		if before, rest, ok := strings.Cut(message, "near '"); ok {
