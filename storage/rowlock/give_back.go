@@ -40,7 +40,7 @@ func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage
 				return rollback, err
 			}
 		}
-		locked, err := c.lockHeld(ctx, qHeldLock, claims)
+		locked, err := c.lockHeld(ctx, skipTaken, claims)
 		if err != nil {
 			return rollback, err
 		}

@@ -28,9 +28,8 @@ func (c *session) claimRow(h storage.HeldClaim) []any {
 }
 
 // lockHeld locks the messages of claims, in their order, where the message is still claimed by
-// the token, and tells which those are. With qHeldLock it passes over what somebody else has
-// locked, with qHeldWait it waits for it.
-func (c *session) lockHeld(ctx context.Context, q statement, claims []storage.HeldClaim) ([]lockedClaim, error) {
+// the token, and tells which those are.
+func (c *session) lockHeld(ctx context.Context, how taken, claims []storage.HeldClaim) ([]lockedClaim, error) {
 	if len(claims) == 0 {
 		return nil, nil
 	}
@@ -40,6 +39,10 @@ func (c *session) lockHeld(ctx context.Context, q statement, claims []storage.He
 	}
 	// By id, as all who wait for several do (D12).
 	slices.SortFunc(rows, func(a, b []any) int { return cmp.Compare(a[2].(int64), b[2].(int64)) })
+	q := qHeldLock
+	if how == waitTaken {
+		q = qHeldWait
+	}
 	locked := make([]lockedClaim, 0, len(claims))
 	err := c.each(ctx, q, args(c.list(rows)), func(rows *sql.Rows) error {
 		var l lockedClaim

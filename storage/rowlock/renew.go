@@ -61,7 +61,7 @@ func (r *renewing) run(ctx context.Context) error {
 	for i := range all {
 		all[i] = i
 	}
-	answers, now, err := r.once(ctx, qHeldLock, all)
+	answers, now, err := r.once(ctx, skipTaken, all)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (r *renewing) run(ctx context.Context) error {
 	}
 	var lock sync.Mutex
 	err = r.s.slowLane(ctx, held, func(ctx context.Context, i int) error {
-		answers, now, err := r.once(ctx, qHeldWait, []int{i})
+		answers, now, err := r.once(ctx, waitTaken, []int{i})
 		if err != nil {
 			return err
 		}
@@ -133,14 +133,14 @@ func (r *renewing) unknown(some []int) {
 
 // once is one transaction: it locks, renews and reads. What it does not answer was not there to
 // be locked.
-func (r *renewing) once(ctx context.Context, lock statement, some []int) (answers []storage.Renewed, now time.Time, err error) {
+func (r *renewing) once(ctx context.Context, how taken, some []int) (answers []storage.Renewed, now time.Time, err error) {
 	claims := make([]storage.HeldClaim, len(some))
 	for k, i := range some {
 		claims[k] = storage.HeldClaim{Ref: r.items[i].Ref, Token: r.items[i].Token}
 	}
 	err = r.s.write(ctx, "renew", func(c *session) (verdict, error) {
 		answers = make([]storage.Renewed, len(some))
-		locked, err := c.lockHeld(ctx, lock, claims)
+		locked, err := c.lockHeld(ctx, how, claims)
 		if err != nil {
 			return rollback, err
 		}
