@@ -19,6 +19,7 @@ type call struct {
 	method string   // change, one or each
 	names  []string // of the arguments, sorted; nil where they cannot be told
 	opaque string   // why they cannot be told
+	shared bool     // the same arguments are for several statements, each of which may take fewer
 	dest   int      // how many values are scanned; -1 where that cannot be told
 }
 
@@ -34,6 +35,7 @@ type goSource struct {
 	fset      *token.FileSet
 	constants map[string]string // name of the constant -> file of the statement
 	functions map[string]*ast.FuncDecl
+	files     []*ast.File
 	calls     map[string][]call // by statement
 }
 
@@ -63,6 +65,7 @@ func readRowlock(t *testing.T) *goSource {
 		}
 	}
 	require.NotEmpty(t, g.constants, "no constants of type statement")
+	g.files = parsed
 	for _, f := range parsed {
 		for _, d := range f.Decls {
 			if d, ok := d.(*ast.FuncDecl); ok && d.Body != nil && !slices.Contains(runs, d.Name.Name) && g.wrapper(d.Name.Name) == nil {
@@ -105,8 +108,11 @@ func (g *goSource) read(fn *ast.FuncDecl) {
 		}
 		name := called(c)
 		if slices.Contains(runs, name) && len(c.Args) >= 2 {
-			for _, statement := range g.statements(fn, c.Args[1]) {
-				g.calls[statement] = append(g.calls[statement], g.call(fn, name, c))
+			list := g.statements(fn, c.Args[1])
+			for _, statement := range list {
+				one := g.call(fn, name, c)
+				one.shared = len(list) > 1
+				g.calls[statement] = append(g.calls[statement], one)
 			}
 		} else if w := g.wrapper(name); w != nil && w.statement < len(c.Args) {
 			for _, statement := range g.statements(fn, c.Args[w.statement]) {
@@ -145,8 +151,11 @@ func (g *goSource) wrapper(name string) *wrapper {
 		for range max(1, len(field.Names)) {
 			switch typ := field.Type.(type) {
 			case *ast.Ident:
-				if typ.Name == "statement" {
+				switch typ.Name {
+				case "statement":
 					w.statement = i
+				case "Arg":
+					w.args = i
 				}
 			case *ast.Ellipsis:
 				if id, ok := typ.Elt.(*ast.Ident); ok && id.Name == "Arg" {
@@ -176,25 +185,14 @@ func (g *goSource) wrapper(name string) *wrapper {
 }
 
 // statements are what an expression of type statement may be: a constant, a variable to which
-// constants are assigned in the same function, or a field of a literal there.
+// constants are assigned in the same function, or a field that literals of the package fill.
 func (g *goSource) statements(fn *ast.FuncDecl, e ast.Expr) []string {
+	if sel, ok := e.(*ast.SelectorExpr); ok {
+		return g.field(fn, sel.Sel.Name)
+	}
 	id, ok := e.(*ast.Ident)
 	if !ok {
-		var found []string
-		ast.Inspect(fn.Body, func(n ast.Node) bool {
-			if lit, ok := n.(*ast.CompositeLit); ok {
-				for _, x := range lit.Elts {
-					if kv, ok := x.(*ast.KeyValueExpr); ok {
-						x = kv.Value
-					}
-					if id, ok := x.(*ast.Ident); ok && g.constants[id.Name] != "" {
-						found = append(found, g.constants[id.Name])
-					}
-				}
-			}
-			return true
-		})
-		return found
+		return nil
 	}
 	if s, ok := g.constants[id.Name]; ok {
 		return []string{s}
@@ -212,6 +210,66 @@ func (g *goSource) statements(fn *ast.FuncDecl, e ast.Expr) []string {
 	}
 	if len(found) == 0 {
 		found = g.passed(fn, id.Name)
+	}
+	return found
+}
+
+// field gives the constants that literals put into a field of type statement, by its name or by
+// its place: those of the function where the type is one of its own, else all of the package.
+func (g *goSource) field(fn *ast.FuncDecl, name string) []string {
+	var found []string
+	add := func(e ast.Expr) {
+		if id, ok := e.(*ast.Ident); ok && g.constants[id.Name] != "" && !slices.Contains(found, g.constants[id.Name]) {
+			found = append(found, g.constants[id.Name])
+		}
+	}
+	places := map[[2]int]bool{} // which of how many fields
+	look := func(in ast.Node) {
+		ast.Inspect(in, func(n ast.Node) bool {
+			if s, ok := n.(*ast.StructType); ok {
+				i, at := 0, -1
+				for _, field := range s.Fields.List {
+					typ, _ := field.Type.(*ast.Ident)
+					for _, id := range field.Names {
+						if id.Name == name && typ != nil && typ.Name == "statement" {
+							at = i
+						}
+						i++
+					}
+				}
+				if at >= 0 {
+					places[[2]int{at, i}] = true
+				}
+			}
+			return true
+		})
+	}
+	var in []ast.Node
+	if look(fn.Body); len(places) > 0 {
+		in = append(in, fn.Body)
+	} else {
+		for _, f := range g.files {
+			look(f)
+			in = append(in, f)
+		}
+	}
+	for _, f := range in {
+		ast.Inspect(f, func(n ast.Node) bool {
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok {
+				return true
+			}
+			for i, e := range lit.Elts {
+				if kv, keyed := e.(*ast.KeyValueExpr); keyed {
+					if id, ok := kv.Key.(*ast.Ident); ok && id.Name == name {
+						add(kv.Value)
+					}
+				} else if places[[2]int{i, len(lit.Elts)}] {
+					add(e)
+				}
+			}
+			return true
+		})
 	}
 	return found
 }

@@ -34,6 +34,7 @@ const (
 	errRepeatableRead   = 41305
 	errSerializable     = 41325
 	errDependencies     = 41839
+	errMoved            = 601 // a read past the locks of others, whose rows have moved under it
 
 	errNoTransaction     = 3902 // COMMIT without BEGIN
 	errNoRollback        = 3903 // ROLLBACK without BEGIN
@@ -147,7 +148,8 @@ func (meaning) Again(err error) bool {
 		return e.code == lockVictim
 	}
 	switch number(err) {
-	case errDeadlock, errSnapshotConflict, errDependency, errUpdateConflict, errRepeatableRead, errSerializable, errDependencies:
+	case errDeadlock, errSnapshotConflict, errDependency, errUpdateConflict, errRepeatableRead, errSerializable, errDependencies,
+		errMoved:
 		return true
 	}
 	return false

@@ -1,7 +1,6 @@
 package mssql_test
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -67,10 +66,13 @@ func TestStatementsParse(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			f := readFile(t, name)
-			if _, ok := wants[name]; !ok {
-				t.Errorf("nobody has written down what it should be; it is\n%s", describe(f))
+			w, ok := wants[name]
+			if !ok {
+				w = describe(f)
+				t.Errorf("nobody has written down what it should be; it is\n\t%q: {does: %q, locks: %q, params: %q, gives: %s},",
+					name, w.does, w.locks, w.params, w.gives)
 			}
-			for _, problem := range problems(f, wants[name], l, source.calls[name]) {
+			for _, problem := range problems(f, w, l, source.calls[name]) {
 				t.Error(problem)
 			}
 		})
@@ -78,7 +80,7 @@ func TestStatementsParse(t *testing.T) {
 }
 
 // describe is an expectation that fits a statement as it is: to be judged, not to be copied.
-func describe(f file) string {
+func describe(f file) want {
 	w := want{does: strings.Join(f.tree.kinds(), " "), params: strings.Join(f.tree.parameters(), " "), gives: rows}
 	if strings.Contains(f.text, "@@ROWCOUNT AS changed") {
 		w.gives = change
@@ -87,7 +89,8 @@ func describe(f file) string {
 	for _, tb := range f.tree.tables() {
 		locks = append(locks, strings.Join(append([]string{tb.name}, tb.hints...), " "))
 	}
-	return fmt.Sprintf("\t%q: {does: %q, locks: %q, params: %q, gives: %s},", f.name, w.does, strings.Join(locks, ", "), w.params, w.gives)
+	w.locks = strings.Join(locks, ", ")
+	return w
 }
 
 // TestMigrationsParse: the layout is that of MySQL, table by table and column by column.
@@ -122,6 +125,10 @@ func TestStatementsOfBothEnginesAreAlike(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tsql := readFile(t, name)
 			other := readMySQL(t, name)
+			if wants[name].because["alike"] != "" {
+				require.NotEqual(t, other.parameters, tsql.tree.parameters(), "an exception that is not needed")
+				return
+			}
 			require.Equal(t, other.parameters, tsql.tree.parameters(), "parameters")
 			results := tsql.tree.results()
 			if wants[name].gives == change {
@@ -147,6 +154,8 @@ func TestStatementsAreThoseOfTheGoCode(t *testing.T) {
 	source := readRowlock(t)
 	require.ElementsMatch(t, slices.Collect(maps.Values(source.constants)), statementNames(t, "queries"))
 	for constant, name := range source.constants {
-		require.NotEmpty(t, source.calls[name], "nothing runs %s", constant)
+		if wants[name].because["go"] == "" {
+			require.NotEmpty(t, source.calls[name], "nothing runs %s", constant)
+		}
 	}
 }

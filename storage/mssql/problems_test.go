@@ -84,6 +84,11 @@ func problems(f file, w want, l layout, calls []call) []string {
 		wrong("parameters are %q, not %q", got, params)
 	}
 	ofGo := rule{"go", func(f file, w want, _ layout) []string { return calledBy(f, w, calls) }}
+	for name := range w.because {
+		if name != "alike" && name != "go" && !slices.ContainsFunc(rules, func(r rule) bool { return r.name == name }) {
+			wrong("an exception from %q, which is no rule", name)
+		}
+	}
 	for _, r := range append([]rule{ofGo}, rules...) {
 		list := r.check(f, w, l)
 		if w.because[r.name] != "" {
@@ -113,7 +118,7 @@ func calledBy(f file, w want, calls []call) []string {
 		}
 		if c.opaque != "" {
 			found = append(found, fmt.Sprintf("%s: the arguments cannot be told: %s", c.at, c.opaque))
-		} else if !slices.Equal(c.names, params) {
+		} else if missing := slices.ContainsFunc(params, func(p string) bool { return !slices.Contains(c.names, p) }); missing || !c.shared && len(c.names) != len(params) {
 			found = append(found, fmt.Sprintf("%s: Go gives %q, the text takes %q", c.at, c.names, params))
 		}
 		if c.dest >= 0 && len(results) == 1 && len(results[0]) != c.dest {
@@ -408,8 +413,8 @@ func unique(l layout, table string, conditions []ast.BooleanExpression) bool {
 	})
 }
 
-// closed are the columns with few values, which filtered indexes and readers want as literals.
-var closed = []string{"state", "place", "paused", "cancel_requested"}
+// closed are the columns that filtered indexes and readers want compared with literals.
+var closed = []string{"state", "place"}
 
 func literalStates(f file, _ want, _ layout) []string {
 	var found []string

@@ -84,4 +84,69 @@ var wants = map[string]want{
 	"renew":     {does: "UPDATE SELECT", locks: "message ROWLOCK", params: "list", gives: change, fenced: true},
 	"renewed":   {does: "SELECT", locks: "message", params: "list", gives: rows},
 	"look":      {does: "SELECT", locks: "message READPAST READCOMMITTEDLOCK ROWLOCK", params: "list", gives: rows},
+
+	// Queues. queue_turn is the lock under which a queue is made.
+	"queue_turn":      {does: "SELECT", locks: "count_turn UPDLOCK ROWLOCK", gives: rows},
+	"queue_count":     {does: "SELECT", locks: "queue", gives: rows},
+	"queue_insert":    {does: "INSERT SELECT", locks: "queue", params: "name paused default_lease_us min_lease_us max_lease_us max_attempts retry_min_us retry_max_us retry_multiplier retry_jitter max_in_flight max_claims_per_second ordering_mode completed_retention_us dead_retention_us max_messages", gives: change},
+	"queue_get":       {does: "SELECT", locks: "queue", params: "name", gives: rows},
+	"queue_get_by_id": {does: "SELECT", locks: "queue", params: "queue_id", gives: rows},
+	"queue_list":      {does: "SELECT", locks: "queue", params: "after limit", gives: rows},
+	"queue_hold":      {does: "SELECT", locks: "queue UPDLOCK ROWLOCK", params: "name", gives: rows},
+	"queue_update":    {does: "UPDATE SELECT", locks: "queue", params: "queue_id paused default_lease_us min_lease_us max_lease_us max_attempts retry_min_us retry_max_us retry_multiplier retry_jitter max_in_flight max_claims_per_second ordering_mode completed_retention_us dead_retention_us max_messages", gives: change},
+	"queue_pause":     {does: "UPDATE SELECT", locks: "queue", params: "queue_id paused", gives: change},
+
+	// One message, and lists: what is committed. A list looks for the bounds of its pages past
+	// the locks of others, at ids alone.
+	"message_live":         {does: "SELECT", locks: "ordering_key NOLOCK, message", params: "id queue_id payload", gives: rows},
+	"message_completed":    {does: "SELECT", locks: "completed, queue", params: "id queue_id payload", gives: rows},
+	"message_dead":         {does: "SELECT", locks: "dead, queue", params: "id queue_id payload", gives: rows},
+	"list_live":            {does: "SELECT", locks: "ordering_key NOLOCK, message INDEX(MESSAGE_ID), ordering_key", params: "queue_id first last limit payload " + meant, gives: rows},
+	"list_completed":       {does: "SELECT", locks: "completed INDEX(COMPLETED_ID), queue", params: "queue_id first last limit payload " + meant, gives: rows},
+	"list_dead":            {does: "SELECT", locks: "dead INDEX(DEAD_QUEUE), queue", params: "queue_id first last limit payload " + meant, gives: rows},
+	"list_live_named":      {does: "SELECT", locks: "ordering_key NOLOCK, message, ordering_key", params: "queue_id list payload " + meant, gives: rows},
+	"list_completed_named": {does: "SELECT", locks: "completed, queue", params: "queue_id list payload " + meant, gives: rows},
+	"list_dead_named":      {does: "SELECT", locks: "dead, queue", params: "queue_id list payload " + meant, gives: rows},
+	"page_live":            {does: "SELECT", locks: "message NOLOCK INDEX(MESSAGE_ID)", params: "last rows", gives: rows, because: map[string]string{"hints": pageBounds}},
+	"page_completed":       {does: "SELECT", locks: "completed NOLOCK INDEX(COMPLETED_ID)", params: "last rows", gives: rows, because: map[string]string{"hints": pageBounds}},
+	"page_dead":            {does: "SELECT", locks: "dead NOLOCK INDEX(DEAD_QUEUE)", params: "last rows queue_id", gives: rows, because: map[string]string{"hints": pageBounds}},
+
+	// Messages that come in.
+	"message_insert": {
+		does: "INSERT", locks: "message", params: "list payloads", gives: rows,
+		because: map[string]string{
+			"go":    "it is run by insert of this package, which gives the two",
+			"alike": "MySQL has no list of bytes that big, so its rows are parameters of their own",
+		},
+	},
+
+	// Limits: the row of claim_limit is the lock, so nothing else of them is locked.
+	"limit_lock":   {does: "SELECT", locks: "claim_limit UPDLOCK ROWLOCK", params: "queue_id", gives: rows},
+	"limit_add":    {does: "INSERT SELECT", locks: "claim_limit UPDLOCK HOLDLOCK ROWLOCK, claim_limit", params: "queue_id in_flight", gives: change},
+	"limit_set":    {does: "UPDATE SELECT", locks: "claim_limit", params: "queue_id in_flight", gives: change},
+	"limit_bucket": {does: "UPDATE SELECT", locks: "claim_limit", params: "queue_id rate full_ns", gives: change},
+	"limit_filled": {does: "UPDATE SELECT", locks: "claim_limit", params: "queue_id", gives: change},
+	"limit_leased": {
+		does: "SELECT", locks: "message NOLOCK", params: "queue_id", gives: rows,
+		because: map[string]string{"hints": "leases that are not committed yet have to be seen; one too many is removed again"},
+	},
+	"limit_slots": {
+		does: "SELECT", params: "queue_id", gives: rows,
+		locks:   "claim_slot, message READPAST READCOMMITTEDLOCK ROWLOCK, message NOLOCK, message READCOMMITTEDLOCK ROWLOCK",
+		because: map[string]string{"order": "TOP (1) of the one row of a primary key"},
+	},
+	"limit_over":        {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
+	"limit_slot_add":    {does: "INSERT SELECT", locks: "claim_slot", params: "queue_id list", gives: change},
+	"limit_slot_remove": {does: "DELETE SELECT", locks: "claim_slot ROWLOCK", params: "queue_id list", gives: change},
+	"limit_forget": {
+		does: "DELETE SELECT", locks: "claim_slot", params: "queue_id", gives: change,
+		because: map[string]string{"bounded": "as many as max_in_flight was, narrow rows that nobody else looks at under the lock of the limit; locks never escalate"},
+	},
 }
+
+const (
+	// meant are the parameters by which lists, redrive and purge choose messages.
+	meant = "states dead_reasons ordering_key reason_codes error_contains worker_id min_create_time max_create_time"
+
+	pageBounds = "where a page ends is nobody's promise: ids never change, and a row more or less makes a page longer or shorter"
+)

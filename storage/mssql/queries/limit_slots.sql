@@ -12,7 +12,7 @@ SELECT s.id,
         ELSE 0 END AS held,
     CASE m.state WHEN 1 THEN m.lease_end END AS lease_end
 FROM queuebox.claim_slot AS s
-LEFT JOIN queuebox.message AS m WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK) ON m.id = s.id
+LEFT OUTER LOOP JOIN queuebox.message AS m WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK) ON m.id = s.id
 OUTER APPLY (
     SELECT TOP (1) d.id FROM queuebox.message AS d WITH (NOLOCK) WHERE d.id = s.id AND m.id IS NULL) AS o
 OUTER APPLY (

@@ -6,7 +6,7 @@ SELECT k.key_id, k.queue_id, k.blocked_by,
     k.blocked_by IS NOT NULL
     AND COALESCE((SELECT q.ordering_mode = 2 FROM queue AS q WHERE q.queue_id = k.queue_id), 0)
     AND EXISTS (SELECT 1 FROM dead AS d WHERE d.id = k.blocked_by DIV 2 AND d.state = 4),
-    h.id,
+    h.id AS head,
     COALESCE(h.state = 0 OR (h.state = 1 AND h.lease_end <= {{now}}), 0),
     (SELECT m.id FROM message AS m FORCE INDEX (message_key)
         WHERE m.key_id = k.key_id AND m.place = 2 ORDER BY m.id LIMIT 1)
