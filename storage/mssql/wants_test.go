@@ -29,6 +29,15 @@ var wants = map[string]want{
 	"key_unblock":  {does: "UPDATE SELECT", locks: "ordering_key ROWLOCK", params: "list", gives: change},
 	"key_blocking": {does: "SELECT", locks: "ordering_key NOLOCK, queue NOLOCK", params: "list", gives: rows},
 	"key_block":    {does: "UPDATE SELECT", locks: "ordering_key ROWLOCK", params: "list", gives: change},
+	"key_page": {
+		does: "SELECT", locks: "ordering_key NOLOCK", params: "after limit", gives: rows,
+		because: map[string]string{"hints": "what is found is looked at again under the lock of the key"},
+	},
+	"key_delete": {does: "DELETE SELECT", locks: "ordering_key ROWLOCK", params: "list", gives: change},
+	"blocked": {
+		does: "SELECT", locks: "ordering_key NOLOCK, message NOLOCK", params: "queue_id", gives: rows,
+		because: map[string]string{"hints": "an answer for people, who ask again"},
+	},
 
 	// Why a fence did not hold (S5, S6, S8): the live row if nobody is writing it, then what
 	// its token did, then its end, each waited for where it is being written.
@@ -42,6 +51,25 @@ var wants = map[string]want{
 	"dead_copy":      {does: "INSERT SELECT", locks: "ordering_key, message ROWLOCK, dead", params: "list now", gives: change},
 	"message_delete": {does: "DELETE SELECT", locks: "message ROWLOCK", params: "list", gives: change},
 	"message_wait":   {does: "SELECT", locks: "message UPDLOCK ROWLOCK", params: "queue_id id", gives: rows},
+	"message_try":    {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK", params: "queue_id id", gives: rows},
+	"message_there":  {does: "SELECT", locks: "message NOLOCK", params: "queue_id id", gives: rows},
+
+	// Settlements: the claims are locked where nobody else has the row, decided, and written by
+	// statements that test the fence again under the lock (S1, S2, S13).
+	"settle_lock":         {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
+	"settle_policy":       {does: "SELECT", locks: "queue NOLOCK", params: "list", gives: rows},
+	"complete_copy":       {does: "INSERT SELECT", locks: "ordering_key, message ROWLOCK, completed", params: "list now", gives: change},
+	"settle_dead":         {does: "INSERT SELECT", locks: "ordering_key, message ROWLOCK, dead", params: "list now", gives: change},
+	"settle_return":       {does: "UPDATE SELECT", locks: "message ROWLOCK", params: "list now", gives: change, fenced: true},
+	"settle_history":      {does: "INSERT SELECT", locks: "settlement", params: "list now", gives: change},
+	"complete_follow_ups": {does: "UPDATE SELECT", locks: "completed ROWLOCK", params: "follow_ups id queue_id", gives: change},
+
+	// A stop that is asked for (S14), and a claim that is taken away (S8): the row is locked by
+	// message_wait or message_try before.
+	"cancel_ask":    {does: "UPDATE SELECT", locks: "message ROWLOCK", params: "id queue_id", gives: change},
+	"key_position":  {does: "SELECT", locks: "idempotency_key", params: "name queue_id", gives: rows},
+	"revoke_hold":   {does: "SELECT", locks: "message UPDLOCK ROWLOCK", params: "id queue_id", gives: rows},
+	"revoke_return": {does: "UPDATE SELECT", locks: "message ROWLOCK", params: "id queue_id refund token now", gives: change, fenced: true},
 
 	// Enqueue: idempotency keys are locked where they are there, and else their primary key
 	// decides (E6). Under the lock of an ordering key its messages are read past their locks.

@@ -68,7 +68,7 @@ func (c *session) diagnose(ctx context.Context, claims []storage.HeldClaim) ([]f
 	if len(claims) == 0 {
 		return out, nil
 	}
-	list := func(want func(f *facts) bool) ([][]any, Arg) {
+	list := func(want func(f *facts) bool) [][]any {
 		var rows [][]any
 		for i := range out {
 			if want(&out[i]) {
@@ -77,11 +77,11 @@ func (c *session) diagnose(ctx context.Context, claims []storage.HeldClaim) ([]f
 				})
 			}
 		}
-		return rows, c.list(rows)
+		return rows
 	}
 	for _, step := range []struct {
 		want func(f *facts) bool
-		read func(context.Context, Arg, []facts) error
+		read func(context.Context, [][]any, []storage.HeldClaim, []facts) error
 	}{
 		{func(*facts) bool { return true }, c.diagnoseLive},
 		{func(f *facts) bool { return !f.held() }, c.diagnoseHistory},
@@ -89,8 +89,8 @@ func (c *session) diagnose(ctx context.Context, claims []storage.HeldClaim) ([]f
 		{func(f *facts) bool { return f.own == nil && !f.live.found && !f.end.found }, c.diagnoseLive},
 		{func(f *facts) bool { return f.own == nil && f.waits() }, c.diagnoseOthers},
 	} {
-		if rows, arg := list(step.want); len(rows) > 0 {
-			if err := step.read(ctx, arg, out); err != nil {
+		if rows := list(step.want); len(rows) > 0 {
+			if err := step.read(ctx, rows, claims, out); err != nil {
 				return nil, err
 			}
 		}
@@ -98,18 +98,24 @@ func (c *session) diagnose(ctx context.Context, claims []storage.HeldClaim) ([]f
 	return out, nil
 }
 
-func (c *session) diagnoseLive(ctx context.Context, list Arg, out []facts) error {
-	return c.each(ctx, qDiagnoseLive, args(list), func(rows *sql.Rows) error {
+// diagnoseLive reads the live rows. The last bit of a position is part of it, and no part of the
+// id, so a message that has an ordering key is no answer for a position that has none.
+func (c *session) diagnoseLive(ctx context.Context, list [][]any, claims []storage.HeldClaim, out []facts) error {
+	return c.each(ctx, qDiagnoseLive, args(c.list(list)), func(rows *sql.Rows) error {
 		var (
 			i, state, attempt       int64
+			key                     sql.NullInt64
 			locked, mine            bool
 			outcome, action, reason sql.NullInt16
 			settled                 sql.NullTime
 			delay                   sql.NullInt64
 		)
-		err := rows.Scan(&i, &locked, &state, &mine, &attempt, &outcome, &action, &reason, &settled, &delay)
+		err := rows.Scan(&i, &key, &locked, &state, &mine, &attempt, &outcome, &action, &reason, &settled, &delay)
 		if err != nil {
 			return err
+		}
+		if key.Valid != keyed(claims[i].Ref) {
+			return nil
 		}
 		live := &out[i].live
 		live.found, live.locked, live.mine = true, locked, mine
@@ -127,8 +133,8 @@ func (c *session) diagnoseLive(ctx context.Context, list Arg, out []facts) error
 	})
 }
 
-func (c *session) diagnoseHistory(ctx context.Context, list Arg, out []facts) error {
-	return c.each(ctx, qDiagnoseHistory, args(list), func(rows *sql.Rows) error {
+func (c *session) diagnoseHistory(ctx context.Context, list [][]any, _ []storage.HeldClaim, out []facts) error {
+	return c.each(ctx, qDiagnoseHistory, args(c.list(list)), func(rows *sql.Rows) error {
 		var (
 			i                  int64
 			r                  record
@@ -144,19 +150,23 @@ func (c *session) diagnoseHistory(ctx context.Context, list Arg, out []facts) er
 	})
 }
 
-func (c *session) diagnoseFinished(ctx context.Context, list Arg, out []facts) error {
-	return c.each(ctx, qDiagnoseFinished, args(list), func(rows *sql.Rows) error {
+func (c *session) diagnoseFinished(ctx context.Context, list [][]any, claims []storage.HeldClaim, out []facts) error {
+	return c.each(ctx, qDiagnoseFinished, args(c.list(list)), func(rows *sql.Rows) error {
 		var (
 			i         int64
 			settled   sql.NullTime
+			key       bool
 			followUps sql.NullString
 			f         facts
 			end       = &f.end
 			r         = &end.record
 		)
-		err := rows.Scan(&i, &end.state, &end.mine, &r.action, &r.deadReason, &settled, &followUps)
+		err := rows.Scan(&i, &key, &end.state, &end.mine, &r.action, &r.deadReason, &settled, &followUps)
 		if err != nil {
 			return err
+		}
+		if key != keyed(claims[i].Ref) {
+			return nil
 		}
 		end.found = true
 		r.settleTime, r.outcome = utc(settled), outcomeOf(end.state)
@@ -168,8 +178,8 @@ func (c *session) diagnoseFinished(ctx context.Context, list Arg, out []facts) e
 	})
 }
 
-func (c *session) diagnoseOthers(ctx context.Context, list Arg, out []facts) error {
-	return c.each(ctx, qDiagnoseOthers, args(list), func(rows *sql.Rows) error {
+func (c *session) diagnoseOthers(ctx context.Context, list [][]any, _ []storage.HeldClaim, out []facts) error {
+	return c.each(ctx, qDiagnoseOthers, args(c.list(list)), func(rows *sql.Rows) error {
 		var i int64
 		err := rows.Scan(&i)
 		if err == nil {

@@ -12,13 +12,15 @@ import (
 )
 
 const (
-	qKeyAdd      statement = "key_add"
-	qKeyIDs      statement = "key_ids"
-	qKeyNames    statement = "key_names"
-	qKeysOf      statement = "keys_of"
-	qKeyLock     statement = "key_lock"
-	qKeyLockFree statement = "key_lock_free"
-	qMessageWait statement = "message_wait"
+	qKeyAdd       statement = "key_add"
+	qKeyIDs       statement = "key_ids"
+	qKeyNames     statement = "key_names"
+	qKeysOf       statement = "keys_of"
+	qKeyLock      statement = "key_lock"
+	qKeyLockFree  statement = "key_lock_free"
+	qMessageWait  statement = "message_wait"
+	qMessageTry   statement = "message_try"
+	qMessageThere statement = "message_there"
 )
 
 // keyName names an ordering key.
@@ -257,13 +259,32 @@ func (s *Store) headsAgain(ctx context.Context, what string, keys []int64) error
 }
 
 // waitRow waits for a live message that somebody else holds, as long as the session waits for
-// locks, and has its lock until the transaction ends. Who has the lock of an ordering key waits
-// for nothing else, so one who must wait for a message with a key does so before.
-func (c *session) waitRow(ctx context.Context, ref storage.Ref) error {
-	return c.each(ctx, qMessageWait, args(a("queue_id", ref.QueueID), a("id", idOf(ref.Position))), func(rows *sql.Rows) error {
-		var id int64
-		return rows.Scan(&id)
+// locks, and has its lock until the transaction ends; false where the message is not live. Who
+// has the lock of an ordering key waits for nothing else, so one who must wait for a message
+// with a key does so before.
+func (c *session) waitRow(ctx context.Context, ref storage.Ref) (bool, error) {
+	return c.some(ctx, qMessageWait, ref)
+}
+
+// tryRow locks a live message unless somebody else has. live is false where there is none.
+func (c *session) tryRow(ctx context.Context, ref storage.Ref) (live, locked bool, err error) {
+	if locked, err = c.some(ctx, qMessageTry, ref); err != nil || locked {
+		return locked, locked, err
+	}
+	live, err = c.some(ctx, qMessageThere, ref)
+	return live, false, err
+}
+
+// some runs a statement about one message and tells whether it gave that one: the last bit of a
+// position is part of it, and no part of the id.
+func (c *session) some(ctx context.Context, q statement, ref storage.Ref) (found bool, err error) {
+	err = c.each(ctx, q, args(a("queue_id", ref.QueueID), a("id", idOf(ref.Position))), func(rows *sql.Rows) error {
+		var key sql.NullInt64
+		err := rows.Scan(&key)
+		found = key.Valid == keyed(ref)
+		return err
 	})
+	return found, err
 }
 
 // waitOutside runs try for a message that somebody else holds, each time after a wait for its
@@ -273,7 +294,8 @@ func (c *session) waitRow(ctx context.Context, ref storage.Ref) error {
 func (s *Store) waitOutside(ctx context.Context, what string, ref storage.Ref, try func() (answered bool, err error)) error {
 	for {
 		err := s.write(ctx, what+": wait", func(c *session) (verdict, error) {
-			return rollback, c.waitRow(ctx, ref)
+			_, err := c.waitRow(ctx, ref)
+			return rollback, err
 		})
 		if err != nil {
 			return err

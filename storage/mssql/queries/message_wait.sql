@@ -1,5 +1,5 @@
 -- Waits for a live message that somebody else holds, and locks it.
 -- Leans on the primary key.
-SELECT m.id
+SELECT m.key_id
 FROM queuebox.message AS m WITH (UPDLOCK, ROWLOCK)
 WHERE m.id = @id AND m.queue_id = @queue_id

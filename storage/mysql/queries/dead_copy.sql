@@ -12,4 +12,4 @@ SELECT m.id, m.queue_id, j.state, :now, m.create_time, m.ready_time, m.expire_ti
     m.idempotency_key, m.attributes, m.payload
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]', queue_id INT PATH '$[1]', state INT PATH '$[2]',
     reason INT PATH '$[3]', action INT PATH '$[4]', refund INT PATH '$[5]')) AS j
-STRAIGHT_JOIN message AS m ON m.id = j.id AND m.queue_id = j.queue_id
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.id = j.id AND m.queue_id = j.queue_id

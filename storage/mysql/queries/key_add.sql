@@ -3,4 +3,4 @@
 -- the caller runs again and finds it.
 INSERT INTO ordering_key (queue_id, name)
 SELECT j.queue_id, j.name
-FROM JSON_TABLE(:list, '$[*]' COLUMNS (queue_id INT PATH '$[0]', name VARCHAR(255) PATH '$[1]')) AS j
+FROM JSON_TABLE(:list, '$[*]' COLUMNS (queue_id INT PATH '$[0]', name VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[1]')) AS j

@@ -3,5 +3,5 @@
 -- claim of it. Leans on the primary key.
 SELECT m.id, m.place, COALESCE(m.state = 0 OR (m.state = 1 AND m.lease_end <= {{now}}), 0)
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
-STRAIGHT_JOIN message AS m ON m.id = j.id
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.id = j.id
 FOR UPDATE SKIP LOCKED

@@ -5,11 +5,11 @@
 SELECT k.key_id, k.queue_id, k.blocked_by,
     k.blocked_by IS NOT NULL
     AND COALESCE((SELECT q.ordering_mode = 2 FROM queue AS q WHERE q.queue_id = k.queue_id), 0)
-    AND EXISTS (SELECT 1 FROM dead AS d WHERE d.id = k.blocked_by DIV 2 AND d.state = 4),
+    AND EXISTS (SELECT 1 FROM dead AS d WHERE d.id = k.blocked_by DIV 2 AND d.state = 4) AS blocked,
     h.id AS head,
-    COALESCE(h.state = 0 OR (h.state = 1 AND h.lease_end <= {{now}}), 0),
+    COALESCE(h.state = 0 OR (h.state = 1 AND h.lease_end <= {{now}}), 0) AS pending,
     (SELECT m.id FROM message AS m FORCE INDEX (message_key)
-        WHERE m.key_id = k.key_id AND m.place = 2 ORDER BY m.id LIMIT 1)
+        WHERE m.key_id = k.key_id AND m.place = 2 ORDER BY m.id LIMIT 1) AS parked
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (key_id BIGINT PATH '$[0]')) AS j
-STRAIGHT_JOIN ordering_key AS k ON k.key_id = j.key_id
+STRAIGHT_JOIN ordering_key AS k FORCE INDEX (PRIMARY) ON k.key_id = j.key_id
 LEFT JOIN message AS h FORCE INDEX (message_head) ON h.head_of = k.key_id

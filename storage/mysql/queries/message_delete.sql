@@ -2,4 +2,4 @@
 -- which has the locks of the rows. Leans on the primary key.
 DELETE m
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
-STRAIGHT_JOIN message AS m ON m.id = j.id
+STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.id = j.id

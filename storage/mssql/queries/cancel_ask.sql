@@ -1,0 +1,6 @@
+-- Asks the holder of a message to stop (S14). The caller has the lock of the row.
+-- Leans on the primary key and writes no indexed column.
+UPDATE queuebox.message WITH (ROWLOCK)
+SET cancel_requested = 1
+WHERE id = @id AND queue_id = @queue_id AND state = 1;
+SELECT @@ROWCOUNT AS changed;

@@ -1,0 +1,6 @@
+-- Keeps with a message that the transaction has completed which messages it enqueued with it
+-- (S10): queue and position of each. Leans on the primary key.
+UPDATE queuebox.completed WITH (ROWLOCK)
+SET follow_ups = @follow_ups
+WHERE id = @id AND queue_id = @queue_id;
+SELECT @@ROWCOUNT AS changed;

@@ -1,0 +1,4 @@
+-- Locks a live message, unless somebody else has locked it. Leans on the primary key.
+SELECT m.key_id
+FROM queuebox.message AS m WITH (UPDLOCK, READPAST, ROWLOCK)
+WHERE m.id = @id AND m.queue_id = @queue_id
