@@ -18,9 +18,8 @@ func TestTheTestClockMovesWhileAStatementWaits(t *testing.T) {
 	now, err := d.store.Now(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, at, now)
-	d.exec(t, "INSERT INTO claim_limit (queue_id) VALUES (1), (2)")
 	end := d.transaction(t, "no row", func(ctx context.Context, conn *sql.Conn) (n int64, err error) {
-		return changed(conn.ExecContext(ctx, "UPDATE claim_limit SET full_ns = 1 WHERE queue_id = 2"))
+		return changed(conn.ExecContext(ctx, "UPDATE count_turn SET held_until = '2026-01-01' WHERE id = 2"))
 	})
 	done := make(chan error, 1)
 	conn := d.session(t)
@@ -28,13 +27,13 @@ func TestTheTestClockMovesWhileAStatementWaits(t *testing.T) {
 	_, err = conn.ExecContext(t.Context(), "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 	require.NoError(t, err)
 	go func() {
-		_, err := conn.ExecContext(context.Background(), "UPDATE claim_limit SET fill_time = test_now() WHERE queue_id IN (1, 2)")
+		_, err := conn.ExecContext(context.Background(), "UPDATE count_turn SET next_time = test_now() WHERE id IN (1, 2)")
 		done <- err
 	}()
 	require.Eventually(t, func() bool { return d.waiting(t) }, soon, pollEvery)
 	d.setClock(t, at.Add(time.Hour))
 	end(true)
 	require.NoError(t, <-done)
-	got := d.lines(t, "SELECT fill_time FROM claim_limit ORDER BY queue_id")
+	got := d.lines(t, "SELECT next_time FROM count_turn WHERE id IN (1, 2) ORDER BY id")
 	require.Equal(t, []string{"2031-01-01 00:00:00.000000", "2031-01-01 01:00:00.000000"}, got)
 }

@@ -94,10 +94,12 @@ type meaning struct{}
 // RolledBack implements rowlock.Errors. It names what proves that the transaction left
 // nothing: an answer to COMMIT that the transaction was a victim (in a cluster that is told
 // at the commit), or waited in vain for the lock of a backup, or met a server that takes no
-// writes; and a COMMIT that was never sent. Every other error may come after the commit.
+// writes; that there was no room for what a statement writes; and a COMMIT that was never
+// sent. Every other error may come after the commit.
 func (meaning) RolledBack(err error) bool {
 	switch number(err) {
-	case errDeadlock, errLockWaitTimeout, errHookRolledBack, errReadOnlyOption, errReadOnlyMode, errReadOnlyTransaction:
+	case errDeadlock, errLockWaitTimeout, errHookRolledBack, errReadOnlyOption, errReadOnlyMode, errReadOnlyTransaction,
+		errDefinitionChanged, errReprepare, errDiskFull, errTableFull, errLockTableFull:
 		return true
 	case 0:
 		return errors.Is(err, driver.ErrBadConn)

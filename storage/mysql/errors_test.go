@@ -21,7 +21,7 @@ func answer(number uint16, message string) error {
 // D8: only what proves a rollback is one. Whatever else comes in answer to a COMMIT may come
 // after it.
 func TestD8WhatProvesARollback(t *testing.T) {
-	proofs := []uint16{1205, 1213, 1290, 1792, 1836, 3101}
+	proofs := []uint16{1021, 1114, 1205, 1206, 1213, 1290, 1412, 1615, 1792, 1836, 3101}
 	for n := range uint16(5000) {
 		want := false
 		for _, p := range proofs {
