@@ -26,6 +26,19 @@ type call struct {
 // runs are the methods of session that run a statement.
 var runs = []string{"change", "one", "each"}
 
+// isRun tells one of them from others of the name.
+func isRun(fn *ast.FuncDecl) bool {
+	if fn.Recv == nil || !slices.Contains(runs, fn.Name.Name) {
+		return false
+	}
+	star, ok := fn.Recv.List[0].Type.(*ast.StarExpr)
+	if !ok {
+		return false
+	}
+	id, ok := star.X.(*ast.Ident)
+	return ok && id.Name == "session"
+}
+
 // goSource is package rowlock, read as text: nothing of it runs. A statement is a constant
 // of type statement; it is run by session.change, one or each, and its arguments are made by
 // a("name", value). Where a call does not spell them itself they are followed to the variable
@@ -34,7 +47,7 @@ type goSource struct {
 	t         *testing.T
 	fset      *token.FileSet
 	constants map[string]string // name of the constant -> file of the statement
-	functions map[string]*ast.FuncDecl
+	functions []*ast.FuncDecl
 	files     []*ast.File
 	calls     map[string][]call // by statement
 }
@@ -43,7 +56,7 @@ func readRowlock(t *testing.T) *goSource {
 	t.Helper()
 	g := &goSource{
 		t: t, fset: token.NewFileSet(),
-		constants: map[string]string{}, functions: map[string]*ast.FuncDecl{}, calls: map[string][]call{},
+		constants: map[string]string{}, calls: map[string][]call{},
 	}
 	files, err := filepath.Glob("../rowlock/*.go")
 	require.NoError(t, err)
@@ -60,7 +73,7 @@ func readRowlock(t *testing.T) *goSource {
 			case *ast.GenDecl:
 				g.declare(d)
 			case *ast.FuncDecl:
-				g.functions[d.Name.Name] = d
+				g.functions = append(g.functions, d)
 			}
 		}
 	}
@@ -68,7 +81,7 @@ func readRowlock(t *testing.T) *goSource {
 	g.files = parsed
 	for _, f := range parsed {
 		for _, d := range f.Decls {
-			if d, ok := d.(*ast.FuncDecl); ok && d.Body != nil && !slices.Contains(runs, d.Name.Name) && g.wrapper(d.Name.Name) == nil {
+			if d, ok := d.(*ast.FuncDecl); ok && d.Body != nil && !isRun(d) && wraps(d) == nil {
 				g.read(d)
 			}
 		}
@@ -141,10 +154,17 @@ type wrapper struct {
 }
 
 func (g *goSource) wrapper(name string) *wrapper {
-	fn := g.functions[name]
-	if fn == nil || fn.Body == nil || slices.Contains(runs, name) {
-		return nil
+	for _, fn := range g.functions {
+		if fn.Name.Name == name && fn.Body != nil && !isRun(fn) {
+			if w := wraps(fn); w != nil {
+				return w
+			}
+		}
 	}
+	return nil
+}
+
+func wraps(fn *ast.FuncDecl) *wrapper {
 	w := &wrapper{statement: -1, args: -1}
 	i := 0
 	for _, field := range fn.Type.Params.List {
@@ -387,8 +407,8 @@ func (g *goSource) collect(fn *ast.FuncDecl, e ast.Expr, out *call, seen map[str
 			for _, x := range e.Args {
 				g.collect(fn, x, out, seen)
 			}
-		case makesArgs(g.functions[name]):
-			g.made(g.functions[name], e.Args, out)
+		case g.maker(name) != nil:
+			g.made(g.maker(name), e.Args, out)
 		default:
 			out.opaque = "a call of " + name
 		}
@@ -425,7 +445,16 @@ func (g *goSource) name(e ast.Expr, out *call) {
 	out.names = append(out.names, text)
 }
 
-// makesArgs tells a function that gives arguments of statements.
+// maker is the function of a name that gives arguments of statements.
+func (g *goSource) maker(name string) *ast.FuncDecl {
+	for _, fn := range g.functions {
+		if fn.Name.Name == name && makesArgs(fn) {
+			return fn
+		}
+	}
+	return nil
+}
+
 func makesArgs(fn *ast.FuncDecl) bool {
 	if fn == nil || fn.Type.Results == nil || fn.Body == nil {
 		return false
@@ -460,12 +489,12 @@ func (g *goSource) made(fn *ast.FuncDecl, values []ast.Expr, out *call) {
 		}
 		if name := called(c); name == "a" {
 			g.name(value(c.Args[0]), out)
-		} else if name != fn.Name.Name && makesArgs(g.functions[name]) {
+		} else if name != fn.Name.Name && g.maker(name) != nil {
 			passed := make([]ast.Expr, len(c.Args))
 			for i, x := range c.Args {
 				passed[i] = value(x)
 			}
-			g.made(g.functions[name], passed, out)
+			g.made(g.maker(name), passed, out)
 		}
 		return true
 	})
@@ -513,7 +542,7 @@ func (g *goSource) fromCallers(fn *ast.FuncDecl, parameter string, out *call, se
 		if mentioned && !direct {
 			found = true
 			ast.Inspect(other.Body, func(n ast.Node) bool {
-				if c, ok := n.(*ast.CallExpr); ok && (called(c) == "a" || makesArgs(g.functions[called(c)])) {
+				if c, ok := n.(*ast.CallExpr); ok && (called(c) == "a" || g.maker(called(c)) != nil) {
 					g.collect(other, c, out, seen)
 				}
 				return true

@@ -416,16 +416,20 @@ func unique(l layout, table string, conditions []ast.BooleanExpression) bool {
 // closed are the columns that filtered indexes and readers want compared with literals.
 var closed = []string{"state", "place"}
 
-func literalStates(f file, _ want, _ layout) []string {
+func literalStates(f file, _ want, l layout) []string {
 	var found []string
-	for _, b := range all[*ast.BooleanComparisonExpression](f.tree.statements) {
-		for _, pair := range [][2]ast.ScalarExpression{{b.FirstExpression, b.SecondExpression}, {b.SecondExpression, b.FirstExpression}} {
-			c, ok := pair[0].(*ast.ColumnReferenceExpression)
-			if !ok || !slices.Contains(closed, last(c.MultiPartIdentifier)) {
-				continue
-			}
-			if _, variable := pair[1].(*ast.VariableReference); variable {
-				found = append(found, f.tree.source(b))
+	for _, s := range f.tree.statements {
+		sc := f.tree.scope(s)
+		for _, b := range all[*ast.BooleanComparisonExpression](s) {
+			for _, pair := range [][2]ast.ScalarExpression{{b.FirstExpression, b.SecondExpression}, {b.SecondExpression, b.FirstExpression}} {
+				c, ok := pair[0].(*ast.ColumnReferenceExpression)
+				if !ok || !slices.Contains(closed, last(c.MultiPartIdentifier)) {
+					continue
+				}
+				_, variable := pair[1].(*ast.VariableReference)
+				if columns, _ := sc.find(l, c.MultiPartIdentifier); variable && len(columns) > 0 {
+					found = append(found, f.tree.source(b))
+				}
 			}
 		}
 	}

@@ -139,6 +139,22 @@ var wants = map[string]want{
 	"page_completed":       {does: "SELECT", locks: "completed NOLOCK INDEX(COMPLETED_ID)", params: "last rows", gives: rows, because: map[string]string{"hints": pageBounds}},
 	"page_dead":            {does: "SELECT", locks: "dead NOLOCK INDEX(DEAD_QUEUE)", params: "last rows queue_id", gives: rows, because: map[string]string{"hints": pageBounds}},
 
+	// Counts: past the locks of others, since whoever counts 20,000 rows would wait for some
+	// all the time, and hold up others.
+	"count_live":            {does: "SELECT", locks: "message NOLOCK INDEX(MESSAGE_ID)", params: "after limit now", gives: rows, because: map[string]string{"hints": counts}},
+	"count_live_queue":      {does: "SELECT", locks: "message NOLOCK INDEX(MESSAGE_READY), message NOLOCK INDEX(MESSAGE_DELAYED), message NOLOCK INDEX(MESSAGE_PARKED)", params: "queue_id now", gives: rows, because: map[string]string{"hints": counts}},
+	"count_completed":       {does: "SELECT", locks: "completed NOLOCK INDEX(COMPLETED_FINISH), queue NOLOCK", params: "after limit", gives: rows, because: map[string]string{"hints": counts}},
+	"count_completed_queue": {does: "SELECT", locks: "completed NOLOCK INDEX(COMPLETED_FINISH)", params: "queue_id after_time after_id limit", gives: rows, because: map[string]string{"hints": counts}},
+	"count_dead":            {does: "SELECT", locks: "dead NOLOCK INDEX(DEAD_FINISH), queue NOLOCK", params: "after limit", gives: rows, because: map[string]string{"hints": counts}},
+	"count_dead_queue":      {does: "SELECT", locks: "dead NOLOCK INDEX(DEAD_FINISH)", params: "queue_id after_time after_id limit", gives: rows, because: map[string]string{"hints": counts}},
+	"queue_times":           {does: "SELECT", locks: "queue", params: "after limit", gives: rows},
+	"stats_get":             {does: "SELECT", locks: "queue, queue_stats", params: "queue_id", gives: rows},
+	"stats_insert":          {does: "INSERT SELECT", locks: "queue_stats, queue_stats", params: "list as_of", gives: change},
+	"stats_update":          {does: "UPDATE SELECT", locks: "queue_stats ROWLOCK", params: "list as_of", gives: change},
+	// The turn to count is one row, taken and ended by one UPDATE each.
+	"turn_take": {does: "UPDATE SELECT", locks: "count_turn", params: "holder", gives: change},
+	"turn_done": {does: "UPDATE SELECT", locks: "count_turn", params: "holder rest_us", gives: change},
+
 	// Messages that come in.
 	"message_insert": {
 		does: "INSERT", locks: "message", params: "list payloads", gives: rows,
@@ -176,5 +192,6 @@ const (
 	// meant are the parameters by which lists, redrive and purge choose messages.
 	meant = "states dead_reasons ordering_key reason_codes error_contains worker_id min_create_time max_create_time"
 
+	counts     = "counts are told with their time and may miss, or see, what is being committed right then"
 	pageBounds = "where a page ends is nobody's promise: ids never change, and a row more or less makes a page longer or shorter"
 )

@@ -1,5 +1,5 @@
--- The counts of a queue as they were last taken; nulls where they never were. Leans on the primary
--- keys.
+-- The counts of a queue as they were last taken; nulls where they never were. Leans on the
+-- primary keys.
 SELECT t.as_of, t.ready, t.delayed_count, t.blocked, t.leased, t.lease_expired, t.completed, t.dead, t.oldest_ready
 FROM queuebox.queue AS q
 LEFT JOIN queuebox.queue_stats AS t ON t.queue_id = q.queue_id
