@@ -19,6 +19,7 @@ type Store struct {
 	statements map[statement]compiled
 	log        *slog.Logger
 	lanes      lanes
+	floors     floors
 
 	closeOnce sync.Once
 	closed    error

@@ -1,0 +1,6 @@
+-- The time of the oldest dead messages of a queue from a time on: nothing has to be looked for
+-- before that has passed its retention. Leans on dead_finish; takes no lock.
+SELECT TOP (1) m.finish_time
+FROM queuebox.dead AS m WITH (NOLOCK, INDEX (dead_finish))
+WHERE m.queue_id = @queue_id AND m.state = 4 AND m.finish_time >= @from
+ORDER BY m.finish_time;

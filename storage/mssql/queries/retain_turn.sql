@@ -1,0 +1,3 @@
+-- Tries for the lock that makes one server at a time remove what has passed its retention; no row
+-- where another one has it. Leans on the primary key.
+SELECT t.id FROM queuebox.count_turn AS t WITH (UPDLOCK, READPAST, ROWLOCK) WHERE t.id = 2;
