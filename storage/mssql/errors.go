@@ -283,9 +283,6 @@ func connectCause(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("connection closed by the other side: %w", io.ErrUnexpectedEOF)
 	}
-	if _, ok := errors.AsType[mssqldb.ServerError](err); ok {
-		return errors.New("the server ended the session")
-	}
 	return err
 }
 

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 
 	"github.com/queuebox/queuebox/storage"
 	"github.com/queuebox/queuebox/storage/rowlock"
@@ -50,93 +49,96 @@ func migrate(ctx context.Context, t target) (from, to int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	turn := &migrateLock{}
+	// The lock is not given to goose as its SessionLocker: goose looks for something to do, and
+	// makes its table for that, before it asks for the lock.
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := lockMigration(ctx, conn); err != nil {
+		return 0, 0, err
+	}
+	defer unlockMigration(ctx, conn)
+	if from, err = prepare(ctx, conn); err != nil {
+		return 0, 0, err
+	}
 	p, err := goose.NewProvider(goose.DialectMSSQL, db, files, goose.WithTableName(versionTable),
-		goose.WithSessionLocker(turn), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
+		goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return 0, 0, err
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return 0, 0, err
 	}
-	return turn.from, schemaVersion, nil
+	return from, schemaVersion, nil
 }
 
-// migrateLock lets one Migrate of a database run at a time. It is an application lock of the
-// session, since migrations have transactions of their own.
-type migrateLock struct {
-	// from is the version that was found when it was our turn.
-	from int64
-}
+// migrationLock is an application lock of the session, so that one Migrate of a database runs
+// at a time: migrations have transactions of their own.
+const migrationLock = "queuebox:migrate"
 
-var _ lock.SessionLocker = (*migrateLock)(nil)
-
-// SessionLock waits for the turn, in short steps, since a waiter occupies a worker thread of
-// the server. Then it looks at what is there, and makes the schema: goose wants its table in it.
-func (l *migrateLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
+// lockMigration waits for the turn, in short steps, since a waiter occupies a worker thread of
+// the server.
+func lockMigration(ctx context.Context, conn *sql.Conn) error {
 	for {
 		code, err := call(ctx, conn, "sys.sp_getapplock",
-			sql.Named("Resource", "queuebox:migrate"), sql.Named("LockMode", "Exclusive"),
+			sql.Named("Resource", migrationLock), sql.Named("LockMode", "Exclusive"),
 			sql.Named("LockOwner", "Session"), sql.Named("LockTimeout", int32(lockWait.Milliseconds())))
-		if err != nil || code < lockBusy {
-			if err == nil {
-				err = &lockError{procedure: "sp_getapplock", code: code}
-			}
+		if err == nil && code < lockBusy {
+			err = &lockError{procedure: "sp_getapplock", code: code}
+		}
+		if err != nil {
 			discard(conn) // it may have the lock all the same
 			return fmt.Errorf("wait for another migration: %w", err)
 		}
 		if code >= 0 {
-			break
+			return nil
 		}
 	}
-	if err := l.prepare(ctx, conn); err != nil {
-		return errors.Join(err, l.SessionUnlock(context.WithoutCancel(ctx), conn))
-	}
-	return nil
 }
 
-// SessionUnlock gives the turn away. Where that fails the connection is closed, which does it
-// too: in the pool it would keep the lock, since a session is reset when it is used again.
-func (l *migrateLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+// unlockMigration gives the turn away. Where that fails the connection is closed, which does it
+// too: in a pool it would keep the lock, since a session is reset when it is used again.
+func unlockMigration(ctx context.Context, conn *sql.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
 	defer cancel()
-	code, err := call(ctx, conn, "sys.sp_releaseapplock",
-		sql.Named("Resource", "queuebox:migrate"), sql.Named("LockOwner", "Session"))
+	code, err := call(ctx, conn, "sys.sp_releaseapplock", sql.Named("Resource", migrationLock), sql.Named("LockOwner", "Session"))
 	if err != nil || code < 0 {
 		discard(conn)
 	}
-	return nil
 }
 
-// prepare refuses a newer schema and one of another program, and makes ours where there is none.
-func (l *migrateLock) prepare(ctx context.Context, conn *sql.Conn) error {
+// prepare refuses a newer schema and one of another program, makes ours where there is none, and
+// tells the version.
+func prepare(ctx context.Context, conn *sql.Conn) (version int64, err error) {
 	var schema, ours, others int
-	err := single(ctx, conn, `
+	err = single(ctx, conn, `
 		SELECT CASE WHEN SCHEMA_ID(N'queuebox') IS NULL THEN 0 ELSE 1 END AS present,
 		    COALESCE(SUM(CASE WHEN o.name = N'goose_db_version' THEN 1 ELSE 0 END), 0) AS ours,
 		    COALESCE(SUM(CASE WHEN o.name = N'goose_db_version' THEN 0 ELSE 1 END), 0) AS others
 		FROM sys.objects AS o
 		WHERE o.schema_id = SCHEMA_ID(N'queuebox') AND o.type IN ('U', 'V', 'P', 'FN', 'SN')`, &schema, &ours, &others)
 	if err != nil {
-		return fmt.Errorf("look at the schema: %w", err)
+		return 0, fmt.Errorf("look at the schema: %w", err)
 	}
 	switch {
 	case schema == 0:
 		// By itself: it has to be the first of its batch.
 		if _, err := conn.ExecContext(ctx, "CREATE SCHEMA queuebox"); err != nil {
-			return fmt.Errorf("create schema: %w", err)
+			return 0, fmt.Errorf("create schema: %w", err)
 		}
 	case ours > 0:
-		if l.from, err = readVersion(ctx, conn); err != nil {
-			return fmt.Errorf("read version: %w", err)
+		if version, err = readVersion(ctx, conn); err != nil {
+			return 0, fmt.Errorf("read version: %w", err)
 		}
-		if l.from > schemaVersion {
-			return rowlock.CheckSchema(l.from, schemaVersion)
+		if version > schemaVersion {
+			return 0, rowlock.CheckSchema(version, schemaVersion)
 		}
 	case others > 0:
-		return fmt.Errorf("%w: the schema queuebox of the database belongs to another program", storage.ErrSchema)
+		return 0, fmt.Errorf("%w: the schema queuebox of the database belongs to another program", storage.ErrSchema)
 	}
-	return nil
+	return version, nil
 }
 
 // discard sees to it that the pool closes a connection.

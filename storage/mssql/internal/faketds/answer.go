@@ -3,6 +3,7 @@ package faketds
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -285,6 +286,8 @@ func encode(kind, v any) []byte {
 			return []byte{1, 1}
 		}
 		return []byte{1, 0}
+	case float64:
+		return binary.LittleEndian.AppendUint64([]byte{8}, math.Float64bits(v))
 	case Guid:
 		return append([]byte{16}, v[:]...)
 	case time.Time:

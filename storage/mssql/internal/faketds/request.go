@@ -15,6 +15,9 @@ type Param struct {
 	Value any
 }
 
+// ExecuteSQL is sp_executesql, as the driver calls it by itself.
+const ExecuteSQL = "procedure 10"
+
 // The types that the driver sends.
 const (
 	typeNull      = 0x1f
@@ -118,7 +121,7 @@ func parseRPC(s *scanner, r Request) (Request, error) {
 	if s.err != nil {
 		return r, s.err
 	}
-	if r.Procedure != "sp_executesql" {
+	if r.Procedure != "sp_executesql" && r.Procedure != ExecuteSQL {
 		return r, nil
 	}
 	// The first two have no names: the text and the declarations.
@@ -142,7 +145,7 @@ func value(s *scanner) (string, any) {
 		return "null", nil
 	case typeGuid:
 		s.byte()
-		return "uniqueidentifier", orNil(s.take(int(s.byte())))
+		return "uniqueidentifier", short(s)
 	case typeIntN:
 		size := s.byte()
 		name := map[byte]string{1: "tinyint", 2: "smallint", 4: "int", 8: "bigint"}[size]
@@ -166,10 +169,10 @@ func value(s *scanner) (string, any) {
 		return "bit", nil
 	case typeFloatN:
 		s.byte()
-		return "float", orNil(s.take(int(s.byte())))
+		return "float", short(s)
 	case typeDateTime2:
 		scale := s.byte()
-		return fmt.Sprintf("datetime2(%d)", scale), orNil(s.take(int(s.byte())))
+		return fmt.Sprintf("datetime2(%d)", scale), short(s)
 	case typeVarBinary:
 		size := s.short()
 		raw := long(s, size)
@@ -194,6 +197,14 @@ func value(s *scanner) (string, any) {
 		}
 		return "", nil
 	}
+}
+
+// short reads a value of a type of a fixed length, where none at all is NULL.
+func short(s *scanner) any {
+	if raw := s.take(int(s.byte())); len(raw) > 0 {
+		return raw
+	}
+	return nil
 }
 
 // long reads a value of a type that may be (max), nil for NULL.
