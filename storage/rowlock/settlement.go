@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -62,6 +63,8 @@ func (c *session) settle(
 		case !keys.has(f.key):
 			return rollback, errAgain // redriven since the keys were looked for
 		case taken[it.Ref]:
+		case it.Action < storage.ActionComplete || it.Action > storage.ActionRelease:
+			return rollback, fmt.Errorf("action %d is not known", it.Action)
 		case !f.leaseEnd.After(now):
 			// Lost for certain, which a look without the lock could not say.
 			out.Items[f.item] = storage.Settled{Status: storage.ItemLost, Cause: storage.LostLeaseExpired}

@@ -1,8 +1,8 @@
 -- Locks those of the messages that nobody holds and that end without a settlement, and tells
 -- how: all of them as cancelled where @cancel is set, else those that were asked to be cancelled
 -- (S14), that have expired (E7), or whose last attempt ran out (C18). What somebody else has
--- locked is passed over, so the clock of the start is never later than the lock by much, and
--- what is over by it is over. Leans on the primary key.
+-- locked is passed over, so it never waits, and the clock of its start tells: what was over then
+-- is over. Leans on the primary key.
 SELECT m.id, m.queue_id, m.key_id, CAST(CASE WHEN m.place < 2 THEN 1 ELSE 0 END AS bit) AS head,
     CASE WHEN @cancel = 1 OR m.cancel_requested = 1 THEN 5 ELSE 4 END AS state,
     CASE WHEN @cancel = 1 OR m.cancel_requested = 1 THEN 0 WHEN m.expire_time <= {{now}} THEN 4 ELSE 3 END AS reason,
