@@ -25,7 +25,7 @@ var wants = map[string]want{
 	},
 	"key_heads":    {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
 	"key_park":     {does: "UPDATE SELECT", locks: "message ROWLOCK", params: "list", gives: change},
-	"key_promote":  {does: "UPDATE SELECT", locks: "message ROWLOCK", params: "list", gives: change},
+	"key_promote":  {does: "UPDATE SELECT", locks: "message ROWLOCK", params: "list now", gives: change},
 	"key_unblock":  {does: "UPDATE SELECT", locks: "ordering_key ROWLOCK", params: "list", gives: change},
 	"key_blocking": {does: "SELECT", locks: "ordering_key NOLOCK, queue NOLOCK", params: "list", gives: rows},
 	"key_block":    {does: "UPDATE SELECT", locks: "ordering_key ROWLOCK", params: "list", gives: change},

@@ -3,6 +3,7 @@ package rowlock
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/queuebox/queuebox/storage"
 )
@@ -99,7 +100,7 @@ func (c *session) arrange(ctx context.Context, states []keyState) (ready []int32
 			}
 		}
 	}
-	locked, err := c.lockHeads(ctx, rows)
+	locked, now, err := c.lockHeads(ctx, rows)
 	if err != nil {
 		return nil, false, err
 	}
@@ -124,17 +125,19 @@ func (c *session) arrange(ctx context.Context, states []keyState) (ready []int32
 		heads = append(heads, k.parked.Int64)
 		ready = unite(ready, k.queueID)
 	}
-	for _, step := range []struct {
-		q  statement
-		on []int64
-	}{{qKeyUnblock, unblock}, {qKeyPark, park}, {qKeyPromote, heads}} {
-		if len(step.on) == 0 {
-			continue
+	if len(unblock) > 0 {
+		if err := c.exactly(ctx, qKeyUnblock, len(unblock), c.ids(unblock)); err != nil {
+			return nil, false, err
 		}
-		n, err := c.change(ctx, step.q, c.ids(step.on))
-		if err == nil && n != int64(len(step.on)) {
-			err = errAgain
+	}
+	if len(park) > 0 {
+		if err := c.exactly(ctx, qKeyPark, len(park), c.ids(park)); err != nil {
+			return nil, false, err
 		}
+	}
+	if len(heads) > 0 {
+		// One clock for all of them, so that those of one call keep their order (C9).
+		err := c.exactly(ctx, qKeyPromote, len(heads), c.ids(heads), a("now", c.s.engine.Values.Time(now)))
 		if err != nil && c.s.engine.Errors.Duplicate(err) {
 			err = errAgain // there is a head that the look has not seen
 		}
@@ -145,20 +148,26 @@ func (c *session) arrange(ctx context.Context, states []keyState) (ready []int32
 	return ready, held, nil
 }
 
-// lockHeads locks those of the messages that nobody else has locked.
-func (c *session) lockHeads(ctx context.Context, ids []int64) (map[int64]lockedRow, error) {
-	locked := make(map[int64]lockedRow, len(ids))
+// lockHeads locks those of the messages that nobody else has locked, and reads the clock.
+func (c *session) lockHeads(ctx context.Context, ids []int64) (locked map[int64]lockedRow, now time.Time, err error) {
+	locked = make(map[int64]lockedRow, len(ids))
 	if len(ids) == 0 {
-		return locked, nil
+		return locked, now, nil
 	}
-	err := c.each(ctx, qKeyHeads, args(c.ids(ids)), func(rows *sql.Rows) error {
-		var id int64
-		var r lockedRow
-		err := rows.Scan(&id, &r.place, &r.free)
+	err = c.each(ctx, qKeyHeads, args(c.ids(ids)), func(rows *sql.Rows) error {
+		var (
+			id int64
+			r  lockedRow
+			at time.Time
+		)
+		err := rows.Scan(&id, &r.place, &r.free, &at)
 		locked[id] = r
+		if at.After(now) {
+			now = at.UTC()
+		}
 		return err
 	})
-	return locked, err
+	return locked, now, err
 }
 
 // died is a message with an ordering key that has died just now as the head of its key.
