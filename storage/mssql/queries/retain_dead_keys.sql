@@ -1,5 +1,5 @@
--- Which of the dead and cancelled messages an idempotency key names still (E5). Leans on the primary
--- keys; takes no lock.
+-- Which of the dead and cancelled messages an idempotency key names still (E5).
+-- Leans on the primary keys; takes no lock.
 SELECT m.id
 FROM OPENJSON(@list) WITH (id bigint '$[0]') AS j
 INNER LOOP JOIN queuebox.dead AS m WITH (NOLOCK) ON m.id = j.id

@@ -1,5 +1,5 @@
--- Which of the completed messages an idempotency key names still (E5). Leans on the primary
--- keys; takes no lock.
+-- Which of the completed messages an idempotency key names still (E5).
+-- Leans on the primary keys; takes no lock.
 SELECT m.id
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
 STRAIGHT_JOIN completed AS m ON m.id = j.id

@@ -1,5 +1,5 @@
--- Which of the dead and cancelled messages an idempotency key names still (E5). Leans on the primary
--- keys; takes no lock.
+-- Which of the dead and cancelled messages an idempotency key names still (E5).
+-- Leans on the primary keys; takes no lock.
 SELECT m.id
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
 STRAIGHT_JOIN dead AS m ON m.id = j.id
