@@ -108,7 +108,9 @@ var large = []string{
 }
 
 // walks are the statements that are meant to walk over an index of a large table, and why.
-var walks = map[string]string{}
+var walks = map[string]string{
+	"ids_marked": "the table has only what waits to be finished, for a second or so",
+}
 
 // Every statement is understood by the database, and none walks over a whole table: not at
 // any moment in the life of a queue, whose statistics change by the minute. A statement that

@@ -25,10 +25,17 @@ const (
 	qPageLive           statement = "page_live"
 	qPageCompleted      statement = "page_completed"
 	qPageDead           statement = "page_dead"
+	qIDsLive            statement = "ids_live"
+	qIDsCompleted       statement = "ids_completed"
+	qIDsMarked          statement = "ids_marked"
 )
 
-// listLooks is how many rows one statement of a list looks at.
-const listLooks = 5000
+// listLooks is how many rows one statement of a list looks at, and listNamed how many it reads by
+// their ids.
+const (
+	listLooks = 5000
+	listNamed = 500
+)
 
 // GetMessage implements storage.Admin.
 func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (storage.Message, error) {
@@ -74,25 +81,39 @@ func (c *session) message(ctx context.Context, ref storage.Ref, payload bool) (s
 	return storage.Message{}, storage.ErrMessageNotFound
 }
 
-// kind is one of the tables that messages are in, with the statements that list them.
+// kind is one of the tables that messages are in, with the statements that list them: list a
+// range of ids that page has found, named those of a list of ids, and ids gives the ids of the
+// queue where there is an index that is not in their order.
 type kind struct {
-	list, named, page statement
-	scan              func(c *session, rows *sql.Rows) (storage.Message, error)
+	list, named, page, ids statement
+	scan                   func(c *session, rows *sql.Rows) (storage.Message, error)
 }
 
-// kinds gives them in the order in which messages move from one to the next.
-func kinds() []kind {
-	finished := func(_ *session, rows *sql.Rows) (storage.Message, error) { return scanFinished(rows) }
-	return []kind{
-		{qListLive, qListLiveNamed, qPageLive, (*session).scanShown},
-		{qListCompleted, qListCompletedNamed, qPageCompleted, finished},
-		{qListDead, qListDeadNamed, qPageDead, finished},
+// kinds gives those in which messages may be that are meant, in the order in which messages
+// move from one to the next.
+func kinds(p storage.ListMessagesParams) []kind {
+	has := func(states ...storage.State) bool {
+		return len(p.States) == 0 || slices.ContainsFunc(p.States, func(s storage.State) bool { return slices.Contains(states, s) })
 	}
+	finished := func(_ *session, rows *sql.Rows) (storage.Message, error) { return scanFinished(rows) }
+	live := kind{qListLive, qListLiveNamed, qPageLive, qIDsLive, (*session).scanShown}
+	if !has(storage.StatePending, storage.StateProcessing) || len(p.DeadReasons) > 0 {
+		live.page, live.ids = "", qIDsMarked // only the mark of a live message says so (E12)
+	}
+	all := []kind{live}
+	if has(storage.StateCompleted) && len(p.DeadReasons) == 0 {
+		all = append(all, kind{qListCompleted, qListCompletedNamed, qPageCompleted, qIDsCompleted, finished})
+	}
+	if has(storage.StateDead, storage.StateCancelled) {
+		all = append(all, kind{list: qListDead, named: qListDeadNamed, page: qPageDead, scan: finished})
+	}
+	return all
 }
 
-// ListMessages implements storage.Admin. A message is in one of three tables; each is walked
-// downwards by the id, in statements that look at a bounded number of rows, and what they give
-// is merged by position, which never changes, so that pages are stable.
+// ListMessages implements storage.Admin. A message is in one of three tables. Where the queue
+// has few messages in one, they are found by the queue; else the table is walked downwards by
+// the id, in statements that look at a bounded number of rows. What is found is merged by
+// position, which never changes, so that pages are stable.
 func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) (storage.ListMessagesResult, error) {
 	p.Limit = max(p.Limit, 1)
 	if p.Before <= 0 {
@@ -105,14 +126,8 @@ func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) 
 	var all []storage.Message
 	err = s.read(ctx, "list messages", func(c *session) error {
 		all = nil
-		for _, k := range kinds() {
-			var some []storage.Message
-			var err error
-			if len(p.Positions) > 0 {
-				some, err = c.listNamed(ctx, k, p, filters)
-			} else {
-				some, err = c.listPages(ctx, k, p, filters)
-			}
+		for _, k := range kinds(p) {
+			some, err := c.listKind(ctx, k, p, filters)
 			if err != nil {
 				return err
 			}
@@ -135,31 +150,56 @@ func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) 
 	return res, nil
 }
 
-// listNamed reads those of the named messages that are of a kind and are meant.
-func (c *session) listNamed(ctx context.Context, k kind, p storage.ListMessagesParams, filters []Arg) ([]storage.Message, error) {
-	named := make(map[int64]bool, len(p.Positions))
+// listKind finds the newest messages of a kind that are meant, one more than a page has.
+func (c *session) listKind(ctx context.Context, k kind, p storage.ListMessagesParams, filters []Arg) ([]storage.Message, error) {
 	var ids []int64
-	for _, position := range p.Positions {
-		if position > 0 && position < p.Before && !named[position] {
-			named[position] = true
-			ids = append(ids, idOf(position))
+	if len(p.Positions) > 0 {
+		for _, position := range p.Positions {
+			if position > 0 {
+				ids = append(ids, idOf(position))
+			}
+		}
+		return c.listNamed(ctx, k, p, filters, ids)
+	}
+	if k.ids != "" {
+		err := c.each(ctx, k.ids, args(a("queue_id", p.QueueID), a("limit", int64(listLooks+1))), func(rows *sql.Rows) error {
+			var id int64
+			err := rows.Scan(&id)
+			ids = append(ids, id)
+			return err
+		})
+		if err != nil || len(ids) <= listLooks || k.page == "" {
+			return c.listNamed(ctx, k, p, filters, ids)
 		}
 	}
-	if len(ids) == 0 {
-		return nil, nil
-	}
+	return c.listPages(ctx, k, p, filters)
+}
+
+// listNamed reads those of the messages that are of a kind and are meant, the newest first.
+func (c *session) listNamed(ctx context.Context, k kind, p storage.ListMessagesParams, filters []Arg, ids []int64) ([]storage.Message, error) {
+	// The two positions that an id may stand for are one message.
 	slices.Sort(ids)
-	// The two positions of an id are one message, which the list must not give twice.
-	by := append(args(c.ids(slices.Compact(ids)), a("payload", p.Payload)), filters...)
+	ids = slices.Compact(ids)
+	slices.Reverse(ids)
 	var found []storage.Message
-	err := c.each(ctx, k.named, by, func(rows *sql.Rows) error {
-		m, err := k.scan(c, rows)
-		if err == nil && named[m.Ref.Position] {
-			found = append(found, m)
+	for some := range slices.Chunk(ids, listNamed) {
+		if some[len(some)-1] > idOf(p.Before) {
+			continue
 		}
-		return err
-	})
-	return found, err
+		by := append(args(c.ids(some), a("payload", p.Payload)), filters...)
+		err := c.each(ctx, k.named, by, func(rows *sql.Rows) error {
+			m, err := k.scan(c, rows)
+			named := len(p.Positions) == 0 || slices.Contains(p.Positions, m.Ref.Position)
+			if m.Ref.Position < p.Before && named {
+				found = append(found, m)
+			}
+			return err
+		})
+		if err != nil || len(found) > p.Limit {
+			return mergeNewest(nil, found), err
+		}
+	}
+	return mergeNewest(nil, found), nil
 }
 
 // listPages walks over a table from Before downwards, until one message more than the page has
@@ -198,7 +238,7 @@ func (c *session) listPages(ctx context.Context, k kind, p storage.ListMessagesP
 // mergeNewest merges messages of another kind into a list, newest first. One that is in both
 // has moved in between, and is as the second list has it.
 func mergeNewest(all, more []storage.Message) []storage.Message {
-	all = append(more, all...)
+	all = append(slices.Clip(more), all...)
 	slices.SortStableFunc(all, func(a, b storage.Message) int { return cmp.Compare(b.Ref.Position, a.Ref.Position) })
 	return slices.CompactFunc(all, func(a, b storage.Message) bool { return a.Ref == b.Ref })
 }
