@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,14 +28,28 @@ type file struct {
 	tree            tree
 }
 
-// readFile reads a statement as the store does.
+// readFile reads a statement.
 func readFile(t *testing.T, name string) file {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("queries", name+".sql"))
 	require.NoError(t, err)
-	text, err := rowlock.Text(&rowlock.Engine{Queries: os.DirFS("."), Now: clock}, name)
+	return newFile(t, name, string(raw))
+}
+
+// newFile puts the parts in as the store does.
+func newFile(t *testing.T, name, raw string) file {
+	t.Helper()
+	files := fstest.MapFS{"queries/" + name + ".sql": {Data: []byte(raw)}}
+	parts, err := filepath.Glob("queries/parts/*.sql")
 	require.NoError(t, err)
-	return file{name: name, raw: string(raw), text: text, tree: parseBatch(t, text)}
+	for _, part := range parts {
+		data, err := os.ReadFile(part)
+		require.NoError(t, err)
+		files[filepath.ToSlash(part)] = &fstest.MapFile{Data: data}
+	}
+	text, err := rowlock.Text(&rowlock.Engine{Queries: files, Now: clock}, name)
+	require.NoError(t, err)
+	return file{name: name, raw: raw, text: text, tree: parseBatch(t, text)}
 }
 
 // statementNames are the names of the statements of an engine.

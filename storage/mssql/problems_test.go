@@ -436,7 +436,8 @@ func literalStates(f file, _ want, l layout) []string {
 	return found
 }
 
-// fences: each write of a row that a worker claims matches the whole fence itself.
+// fences: each write of a row that a worker claims matches the whole fence itself; so does the
+// copy of such a row to where finished messages are, after which the row is deleted.
 func fences(f file, want want, _ layout) []string {
 	if !want.fenced {
 		return nil
@@ -444,12 +445,28 @@ func fences(f file, want want, _ layout) []string {
 	var found []string
 	n := 0
 	for _, w := range f.tree.writes() {
-		if w.on() != "message" || w.kind == "INSERT" {
-			continue
+		conditions := w.conditions()
+		switch s := w.statement.(type) {
+		case *ast.InsertStatement:
+			source, ok := s.InsertSpecification.InsertSource.(*ast.SelectInsertSource)
+			if !ok {
+				continue
+			}
+			q := query(source.Select)
+			if q == nil || !slices.ContainsFunc(all[*ast.NamedTableReference](q.FromClause), func(n *ast.NamedTableReference) bool {
+				return namedTable(n).name == "message"
+			}) {
+				continue
+			}
+			conditions = write{from: q.FromClause, where: q.WhereClause}.conditions()
+		default:
+			if w.on() != "message" {
+				continue
+			}
 		}
 		n++
 		has := map[string]bool{}
-		for _, c := range w.conditions() {
+		for _, c := range conditions {
 			b, ok := c.(*ast.BooleanComparisonExpression)
 			if !ok {
 				continue

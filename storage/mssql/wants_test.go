@@ -58,8 +58,8 @@ var wants = map[string]want{
 	// statements that test the fence again under the lock (S1, S2, S13).
 	"settle_lock":         {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
 	"settle_policy":       {does: "SELECT", locks: "queue NOLOCK", params: "list", gives: rows},
-	"complete_copy":       {does: "INSERT SELECT", locks: "ordering_key, message ROWLOCK, completed", params: "list now", gives: change},
-	"settle_dead":         {does: "INSERT SELECT", locks: "ordering_key, message ROWLOCK, dead", params: "list now", gives: change},
+	"complete_copy":       {does: "INSERT SELECT", locks: "ordering_key, message ROWLOCK, completed", params: "list now", gives: change, fenced: true},
+	"settle_dead":         {does: "INSERT SELECT", locks: "ordering_key, message ROWLOCK, dead", params: "list now", gives: change, fenced: true},
 	"settle_return":       {does: "UPDATE SELECT", locks: "message ROWLOCK", params: "list now", gives: change, fenced: true},
 	"settle_history":      {does: "INSERT SELECT", locks: "settlement", params: "list now", gives: change},
 	"complete_follow_ups": {does: "UPDATE SELECT", locks: "completed ROWLOCK", params: "follow_ups id queue_id", gives: change},
@@ -155,6 +155,42 @@ var wants = map[string]want{
 	"turn_take": {does: "UPDATE SELECT", locks: "count_turn", params: "holder", gives: change},
 	"turn_done": {does: "UPDATE SELECT", locks: "count_turn", params: "holder rest_us", gives: change},
 
+	// Retention: found and locked where nobody has them, the idempotency keys that name them
+	// too, then deleted (D6). What is oldest only says where to begin.
+	"retain_turn":      {does: "SELECT", locks: "count_turn UPDLOCK READPAST ROWLOCK", gives: rows},
+	"retain_completed": {does: "SELECT", locks: "completed UPDLOCK READPAST ROWLOCK INDEX(COMPLETED_FINISH)", params: "queue_id from until limit", gives: rows},
+	"retain_dead":      {does: "SELECT", locks: "dead UPDLOCK READPAST ROWLOCK INDEX(DEAD_FINISH)", params: "queue_id from until limit", gives: rows},
+	"retain_cancelled": {does: "SELECT", locks: "dead UPDLOCK READPAST ROWLOCK INDEX(DEAD_FINISH)", params: "queue_id from until limit", gives: rows},
+	"retain_history":   {does: "SELECT", locks: "settlement UPDLOCK READPAST ROWLOCK INDEX(SETTLEMENT_TIME)", params: "queue_id from until limit", gives: rows},
+
+	"retain_completed_keys":   {does: "SELECT", locks: "completed NOLOCK, idempotency_key NOLOCK", params: "list", gives: rows, because: map[string]string{"hints": lockedNext}},
+	"retain_dead_keys":        {does: "SELECT", locks: "dead NOLOCK, idempotency_key NOLOCK", params: "list", gives: rows, because: map[string]string{"hints": lockedNext}},
+	"retain_completed_lock":   {does: "SELECT", locks: "completed ROWLOCK, idempotency_key UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
+	"retain_dead_lock":        {does: "SELECT", locks: "dead ROWLOCK, idempotency_key UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
+	"retain_completed_free":   {does: "DELETE SELECT", locks: "completed ROWLOCK, idempotency_key ROWLOCK", params: "list", gives: change},
+	"retain_dead_free":        {does: "DELETE SELECT", locks: "dead ROWLOCK, idempotency_key ROWLOCK", params: "list", gives: change},
+	"retain_completed_delete": {does: "DELETE SELECT", locks: "completed ROWLOCK", params: "list", gives: change},
+	"retain_dead_delete":      {does: "DELETE SELECT", locks: "dead ROWLOCK", params: "list", gives: change},
+	"retain_history_delete":   {does: "DELETE SELECT", locks: "settlement ROWLOCK", params: "list", gives: change},
+	"retain_completed_oldest": {does: "SELECT", locks: "completed NOLOCK INDEX(COMPLETED_FINISH)", params: "queue_id from", gives: rows, because: map[string]string{"hints": whereToBegin}},
+	"retain_dead_oldest":      {does: "SELECT", locks: "dead NOLOCK INDEX(DEAD_FINISH)", params: "queue_id from", gives: rows, because: map[string]string{"hints": whereToBegin}},
+	"retain_cancelled_oldest": {does: "SELECT", locks: "dead NOLOCK INDEX(DEAD_FINISH)", params: "queue_id from", gives: rows, because: map[string]string{"hints": whereToBegin}},
+	"retain_history_oldest":   {does: "SELECT", locks: "settlement NOLOCK INDEX(SETTLEMENT_TIME)", params: "queue_id from", gives: rows, because: map[string]string{"hints": whereToBegin}},
+
+	// Claim calls go when they are old and none of their leases runs.
+	"maintain_calls": {does: "SELECT", locks: "claim_call READPAST READCOMMITTEDLOCK ROWLOCK INDEX(CLAIM_CALL_TIME)", params: "after_time after_queue_id until limit", gives: rows},
+	"maintain_held": {
+		does: "SELECT", locks: "message NOLOCK", params: "list", gives: rows,
+		because: map[string]string{"hints": "a lease of such a call ends and never begins, so one that is seen too long keeps the call a while"},
+	},
+	"maintain_delete": {does: "DELETE SELECT", locks: "claim_call ROWLOCK", params: "list", gives: change},
+
+	// The sweep: what is over is found without waiting, and judged again under its lock by
+	// end_lock (C18, E7, S14).
+	"sweep_last":  {does: "SELECT", locks: "message NOLOCK INDEX(MESSAGE_ID)", params: "after rows", gives: rows, because: map[string]string{"hints": pageBounds}},
+	"sweep_page":  {does: "SELECT", locks: "message READPAST READCOMMITTEDLOCK ROWLOCK", params: "after last now", gives: rows},
+	"sweep_named": {does: "SELECT", locks: "message READPAST READCOMMITTEDLOCK ROWLOCK", params: "list now", gives: rows},
+
 	// Messages that come in.
 	"message_insert": {
 		does: "INSERT", locks: "message", params: "list payloads", gives: rows,
@@ -192,6 +228,8 @@ const (
 	// meant are the parameters by which lists, redrive and purge choose messages.
 	meant = "states dead_reasons ordering_key reason_codes error_contains worker_id min_create_time max_create_time"
 
-	counts     = "counts are told with their time and may miss, or see, what is being committed right then"
-	pageBounds = "where a page ends is nobody's promise: ids never change, and a row more or less makes a page longer or shorter"
+	lockedNext   = "what it finds is locked and looked at again before anything is deleted"
+	whereToBegin = "a hint for the next call, which looks from the start once an hour"
+	counts       = "counts are told with their time and may miss, or see, what is being committed right then"
+	pageBounds   = "where a page ends is nobody's promise: ids never change, and a row more or less makes a page longer or shorter"
 )

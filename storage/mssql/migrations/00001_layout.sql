@@ -218,7 +218,7 @@ CREATE TABLE queuebox.claim_call (
     CONSTRAINT claim_call_id PRIMARY KEY NONCLUSTERED (queue_id, claim_id) WITH (ALLOW_PAGE_LOCKS = OFF)
 );
 ALTER TABLE queuebox.claim_call SET (LOCK_ESCALATION = DISABLE);
-CREATE CLUSTERED INDEX claim_call_time ON queuebox.claim_call (claim_time) WITH (ALLOW_PAGE_LOCKS = OFF);
+CREATE CLUSTERED INDEX claim_call_time ON queuebox.claim_call (claim_time, queue_id) WITH (ALLOW_PAGE_LOCKS = OFF);
 
 -- One row for each queue that ever had a limit (L1, L2); its row lock is that of the limit.
 -- rate and full_ns are the bucket of max_claims_per_second. in_flight says that leases are
