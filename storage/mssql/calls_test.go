@@ -275,6 +275,13 @@ func (g *goSource) field(fn *ast.FuncDecl, name string) []string {
 	}
 	for _, f := range in {
 		ast.Inspect(f, func(n ast.Node) bool {
+			if assign, ok := n.(*ast.AssignStmt); ok && len(assign.Lhs) == len(assign.Rhs) {
+				for i, left := range assign.Lhs {
+					if sel, ok := left.(*ast.SelectorExpr); ok && sel.Sel.Name == name {
+						add(assign.Rhs[i])
+					}
+				}
+			}
 			lit, ok := n.(*ast.CompositeLit)
 			if !ok {
 				return true

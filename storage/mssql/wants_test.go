@@ -139,6 +139,14 @@ var wants = map[string]want{
 	"page_completed":       {does: "SELECT", locks: "completed NOLOCK INDEX(COMPLETED_ID)", params: "last rows", gives: rows, because: map[string]string{"hints": pageBounds}},
 	"page_dead":            {does: "SELECT", locks: "dead NOLOCK INDEX(DEAD_QUEUE)", params: "last rows queue_id", gives: rows, because: map[string]string{"hints": pageBounds}},
 
+	"ids_live": {
+		does: "SELECT", params: "queue_id limit", gives: rows,
+		locks:   "message NOLOCK INDEX(MESSAGE_READY), message NOLOCK INDEX(MESSAGE_DELAYED), message NOLOCK INDEX(MESSAGE_PARKED)",
+		because: map[string]string{"hints": pageBounds, "order": "whichever: where there are more, none of them is used"},
+	},
+	"ids_completed": {does: "SELECT", locks: "completed NOLOCK INDEX(COMPLETED_FINISH)", params: "queue_id limit", gives: rows, because: map[string]string{"hints": pageBounds}},
+	"ids_marked":    {does: "SELECT", locks: "marked READPAST READCOMMITTEDLOCK ROWLOCK", params: "queue_id limit", gives: rows},
+
 	// Counts: past the locks of others, since whoever counts 20,000 rows would wait for some
 	// all the time, and hold up others.
 	"count_live":            {does: "SELECT", locks: "message NOLOCK INDEX(MESSAGE_ID)", params: "after limit now", gives: rows, because: map[string]string{"hints": counts}},
