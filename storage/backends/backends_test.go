@@ -137,3 +137,36 @@ func TestOpen_MySQLHidesThePassword(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret")
 	require.NotContains(t, err.Error(), "someone")
 }
+
+func TestSQLServerURLs(t *testing.T) {
+	for _, good := range []string{
+		"sqlserver://someone:secret@db?database=q", "sqlserver://someone:se%40cret@db:1444?database=q&encrypt=strict",
+		"sqlserver://someone:secret@db/INSTANCE?database=q&encrypt=true&trustservercertificate=true",
+	} {
+		require.NoError(t, backends.Check(good), good)
+		require.Empty(t, backends.File(good))
+	}
+	for _, wrong := range []string{
+		"sqlserver://someone:%zzsecret@db?database=q", "sqlserver://someone:secret@db", "sqlserver://someone:secret@db?database=q&sslmode=secret",
+	} {
+		err := backends.Check(wrong)
+		require.ErrorIs(t, err, backends.ErrURL, wrong)
+		require.NotContains(t, err.Error(), "secret", wrong)
+	}
+	for _, open := range []func() error{
+		func() error {
+			s, err := backends.Open(t.Context(), "sqlserver://someone:secret@127.0.0.1:1?database=q", backends.Options{})
+			require.Nil(t, s)
+			return err
+		},
+		func() error {
+			_, err := backends.Migrate(t.Context(), "sqlserver://someone:secret@127.0.0.1:1?database=q", backends.Options{})
+			return err
+		},
+	} {
+		err := open()
+		require.ErrorIs(t, err, storage.ErrUnavailable)
+		require.NotContains(t, err.Error(), "secret")
+		require.NotContains(t, err.Error(), "someone")
+	}
+}
