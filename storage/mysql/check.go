@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,12 +35,11 @@ var (
 // message with the default of --max-payload-bytes fits with room to spare.
 const minPacket = 16 << 20
 
-// watched are the settings that judge looks at. Not every database has each.
-var watched = []string{
-	"max_allowed_packet", "read_only", "super_read_only", "innodb_read_only", "log_bin", "binlog_format", "sync_binlog",
-	"innodb_flush_log_at_trx_commit", "innodb_doublewrite", "innodb_flush_method", "innodb_force_recovery",
-	"wsrep_on", "group_replication_single_primary_mode", "group_replication_group_name",
-}
+// watchedSettings reads what judge looks at. Not every database has each.
+const watchedSettings = `SHOW GLOBAL VARIABLES WHERE Variable_name IN (
+ 'max_allowed_packet', 'read_only', 'super_read_only', 'innodb_read_only', 'log_bin', 'binlog_format', 'sync_binlog',
+ 'innodb_flush_log_at_trx_commit', 'innodb_doublewrite', 'innodb_flush_method',
+ 'wsrep_on', 'group_replication_single_primary_mode', 'group_replication_group_name')`
 
 // look asks a database about itself, on a connection of its own.
 func look(ctx context.Context, t target) (server, error) {
@@ -68,7 +68,7 @@ func lookAt(ctx context.Context, conn *sql.Conn) (server, error) {
 	}
 	s.clockStands = !after.After(before)
 	s.mariadb = isMariaDB(s.version)
-	rows, err := conn.QueryContext(ctx, "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('"+strings.Join(watched, "', '")+"')")
+	rows, err := conn.QueryContext(ctx, watchedSettings)
 	if err != nil {
 		return s, err
 	}
@@ -135,7 +135,6 @@ type judgement struct {
 	// unsafe names the settings by which the database may lose what it acknowledged (D9).
 	unsafe     string
 	durability string
-	warnings   []string
 }
 
 // judge refuses what would break a promise. A server that only takes no writes right now is
@@ -146,7 +145,7 @@ func judge(s server, t target) (judgement, error) {
 		return j, err
 	}
 	if s.clockStands {
-		return j, fmt.Errorf("the server runs with sysdate-is-now: SYSDATE stands still while a statement waits, and a lease that " +
+		return j, errors.New("the server runs with sysdate-is-now: SYSDATE stands still while a statement waits, and a lease that " +
 			"has run out would live on; start it without that option")
 	}
 	for _, name := range []string{"read_only", "super_read_only", "innodb_read_only"} {
@@ -155,7 +154,7 @@ func judge(s server, t target) (judgement, error) {
 		}
 	}
 	if s.on("log_bin") && strings.EqualFold(s.settings["binlog_format"], "STATEMENT") {
-		return j, fmt.Errorf("binlog_format is STATEMENT: the server refuses writes at READ COMMITTED; set it to ROW or MIXED")
+		return j, errors.New("binlog_format is STATEMENT: the server refuses writes at READ COMMITTED; set it to ROW or MIXED")
 	}
 	if s.maxPacket < minPacket {
 		return j, fmt.Errorf("max_allowed_packet is %d bytes, want at least %d", s.maxPacket, minPacket)
@@ -194,11 +193,11 @@ func judge(s server, t target) (judgement, error) {
 // key or of a limit. Galera cannot tell how it is used, so the URL has to.
 func (s server) cluster(t target) error {
 	if s.on("wsrep_on") && !t.oneWriter {
-		return fmt.Errorf("the server is a node of a Galera cluster: locks of rows hold on one node alone, so every QueueBox server has to " +
+		return errors.New("the server is a node of a Galera cluster: locks of rows hold on one node alone, so every QueueBox server has to " +
 			"write to the same node; where that is so, add cluster=one-writer to the URL")
 	}
 	if s.settings["group_replication_group_name"] != "" && !s.on("group_replication_single_primary_mode") {
-		return fmt.Errorf("group replication runs with several primaries: locks of rows hold on one node alone; " +
+		return errors.New("group replication runs with several primaries: locks of rows hold on one node alone; " +
 			"set group_replication_single_primary_mode to ON")
 	}
 	return nil

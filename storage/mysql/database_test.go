@@ -266,6 +266,7 @@ func (d *database) hold(t testing.TB, ref storage.Ref, how storagetest.HoldKind)
 		case storagetest.HoldExtend:
 			return changed(conn.ExecContext(ctx, "UPDATE message SET lease_end = lease_end + INTERVAL 1 HOUR WHERE queue_id = ? AND id = ?",
 				ref.QueueID, ref.Position/2))
+		case storagetest.HoldLock:
 		}
 		err = conn.QueryRowContext(ctx, "SELECT 1 FROM message WHERE queue_id = ? AND id = ? FOR UPDATE", ref.QueueID, ref.Position/2).Scan(&n)
 		return n, err

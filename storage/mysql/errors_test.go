@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 
 	driversql "github.com/go-sql-driver/mysql"
@@ -52,22 +53,13 @@ func TestMeaningOfErrors(t *testing.T) {
 		1064: {}, 1142: {}, 1366: {}, 1406: {}, 1690: {}, 4025: {},
 	} {
 		for name, ask := range is {
-			require.Equal(t, contains(want, name), ask(answer(n, "x")), "%d is %s", n, name)
+			require.Equal(t, slices.Contains(want, name), ask(answer(n, "x")), "%d is %s", n, name)
 		}
 	}
 	for _, err := range []error{driver.ErrBadConn, driversql.ErrInvalidConn} {
 		require.True(t, mysql.Errors.Broken(err))
 		require.True(t, mysql.Errors.Unavailable(err))
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
 }
 
 // A log learns what happened, and nothing of what stood in the rows, of users and hosts.

@@ -14,9 +14,8 @@ import (
 
 	"github.com/pressly/goose/v3"
 
-	"github.com/queuebox/queuebox/storage/rowlock"
-
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/rowlock"
 )
 
 //go:embed migrations/*.sql

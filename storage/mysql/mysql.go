@@ -68,9 +68,6 @@ func Open(ctx context.Context, c Config) (*rowlock.Store, error) {
 	if verdict.unsafe != "" && !c.AllowUnsafeDurability {
 		return nil, fmt.Errorf("mysql: open: %w: %s", storage.ErrUnsafeDurability, verdict.unsafe)
 	}
-	for _, warning := range verdict.warnings {
-		c.log().WarnContext(ctx, warning)
-	}
 	db, err := t.pool(found.maxPacket)
 	if err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func newPrivate(t *testing.T) *private {
 	}
 	install, err := exec.LookPath("mariadb-install-db")
 	require.NoError(t, err)
-	dir, err := os.MkdirTemp("", "queuebox-mariadb.")
+	dir, err := os.MkdirTemp("", "queuebox-mariadb.") //nolint:usetesting // The user of the server may not enter a directory of t.
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	p := &private{dir: dir}
