@@ -51,8 +51,8 @@ func (values) Text(s string) any {
 	return s
 }
 
-// Name implements rowlock.Values. An empty name is one, and no NULL.
-func (values) Name(s string) any { return s }
+// Name implements rowlock.Values.
+func (v values) Name(s string) any { return v.Text(s) }
 
 // NameText implements rowlock.Values.
 func (values) NameText(s string) string { return s }

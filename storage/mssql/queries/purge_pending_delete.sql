@@ -1,0 +1,6 @@
+-- Removes live messages that the transaction has locked. Leans on the primary key.
+DELETE m FROM OPENJSON(@list) WITH (id bigint '$[0]') AS j
+INNER LOOP JOIN queuebox.message AS m WITH (ROWLOCK) ON m.id = j.id
+WHERE m.queue_id = @queue_id
+OPTION (FORCE ORDER);
+SELECT @@ROWCOUNT AS changed;
