@@ -72,10 +72,13 @@ func newDatabase(t testing.TB, clock bool) *database {
 	t.Helper()
 	d := bare(t)
 	d.clock = clock
+	if clock {
+		d.config.OwnClockExpr = "test_own_now()"
+	}
 	_, _, err := mysql.Migrate(t.Context(), d.config)
 	require.NoError(t, err)
 	if clock {
-		for _, text := range testClock {
+		for _, text := range slices.Concat(testClock, ownClock) {
 			d.exec(t, text)
 		}
 		d.config.ClockExpr = "test_now()"
@@ -184,6 +187,7 @@ func (d *database) lines(t testing.TB, text string, args ...any) []string {
 func (d *database) setClock(t testing.TB, now time.Time) {
 	t.Helper()
 	d.exec(t, "INSERT INTO test_clock (now) VALUES (?)", now.UTC().Truncate(time.Microsecond))
+	d.exec(t, "UPDATE test_own_clock SET now = ?", now.UTC().Truncate(time.Microsecond))
 }
 
 func (d *database) row(t testing.TB, ref storage.Ref) map[string]string {
@@ -200,7 +204,7 @@ func (d *database) dump(t testing.TB) string {
 	t.Helper()
 	var out []string
 	for _, table := range d.lines(t, `SELECT table_name FROM information_schema.tables WHERE table_schema = ?
-		AND table_name NOT IN ('queuebox_version', 'test_clock')`, d.name) {
+		AND table_name NOT IN ('queuebox_version', 'test_clock', 'test_own_clock')`, d.name) {
 		for _, row := range d.rows(t, "SELECT * FROM "+table) {
 			var b strings.Builder
 			b.WriteString(table)
@@ -366,7 +370,8 @@ func (d *database) waiting(t testing.TB) bool {
 	return false
 }
 
-func (d *database) instance() *storagetest.Instance {
+func (d *database) instance(t testing.TB) *storagetest.Instance {
+	t.Helper()
 	in := &storagetest.Instance{
 		Store:   d.store,
 		Another: func(t *testing.T) storage.Store { t.Helper(); return open(t, d.config) },
@@ -374,6 +379,7 @@ func (d *database) instance() *storagetest.Instance {
 		Dump:    func(t *testing.T) string { t.Helper(); return d.dump(t) },
 		Sever:   func(t *testing.T) { t.Helper(); d.sever(t) },
 		Waiting: func(t *testing.T) bool { t.Helper(); return d.waiting(t) },
+		Own:     d.ownSessions(t),
 	}
 	in.Hold = func(t *testing.T, ref storage.Ref, how storagetest.HoldKind) func() {
 		t.Helper()

@@ -11,7 +11,7 @@ var Errors rowlock.Errors = meaning{}
 
 // Statement gives a statement as the driver takes it, with the clock of the database, and the
 // names of its arguments in their order.
-func Statement(name string) (text string, err error) { return rowlock.Text(engine(Config{}), name) }
+func Statement(name string) (text string, err error) { return rowlock.Text(engine(Config{}, ""), name) }
 
 // Statements are the names of all statements.
 func Statements() ([]string, error) {

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -37,13 +36,13 @@ func Migrate(ctx context.Context, c Config) (from, to int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	if from, to, err = migrate(ctx, t); err != nil {
+	if from, to, err = migrate(ctx, t, c.ownClock()); err != nil {
 		return 0, 0, explain("migrate", err)
 	}
 	return from, to, nil
 }
 
-func migrate(ctx context.Context, t target) (from, to int64, err error) {
+func migrate(ctx context.Context, t target, clock string) (from, to int64, err error) {
 	if err := createDatabase(ctx, t); err != nil {
 		return 0, 0, err
 	}
@@ -75,7 +74,7 @@ func migrate(ctx context.Context, t target) (from, to int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	p, err := goose.NewProvider(goose.DialectMySQL, db, layout{files, found.collation()},
+	p, err := goose.NewProvider(goose.DialectMySQL, db, layout{files, found.collation(), clock},
 		goose.WithTableName(versionTable), goose.WithLogger(goose.NopLogger()), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return 0, 0, err
@@ -152,10 +151,11 @@ func refuseForeign(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// layout gives the migrations with the collation of this database in them.
+// layout gives the migrations with the collation of this database, and the clock of the
+// procedures, in them.
 type layout struct {
 	fs.FS
-	collation string
+	collation, clock string
 }
 
 // Open implements fs.FS.
@@ -168,12 +168,13 @@ func (l layout) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &migration{File: f, text: bytes.NewReader(bytes.ReplaceAll(raw, []byte("{{bytes}}"), []byte(l.collation)))}, nil
+	text := strings.NewReplacer("{{bytes}}", l.collation, "{{utc}}", l.clock).Replace(string(raw))
+	return &migration{File: f, text: strings.NewReader(text)}, nil
 }
 
 type migration struct {
 	fs.File
-	text *bytes.Reader
+	text *strings.Reader
 }
 
 // Read implements fs.File.

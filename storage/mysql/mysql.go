@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
@@ -19,7 +20,14 @@ var queries embed.FS
 // clockExpr is the clock of the database; see the package comment.
 const clockExpr = "SYSDATE(6)"
 
+// ownClockExpr is the clock of the procedures that others call (E12), in a session whose time
+// zone is theirs: the time of the statement in UTC, and what has passed since by the clock
+// that goes on.
+const ownClockExpr = "UTC_TIMESTAMP(6) + INTERVAL TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) MICROSECOND"
+
 const defaultMaxConns = 10
+
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
 
 // Config says how to open a store.
 type Config struct {
@@ -36,6 +44,15 @@ type Config struct {
 	// ClockExpr replaces the clock expression in every statement. For tests alone: a
 	// process that serves a queue with another clock than its neighbours breaks leases.
 	ClockExpr string
+	// OwnClockExpr is the same for the procedures that Migrate makes. For tests alone.
+	OwnClockExpr string
+}
+
+func (c Config) ownClock() string {
+	if c.OwnClockExpr != "" {
+		return c.OwnClockExpr
+	}
+	return ownClockExpr
 }
 
 func (c Config) log() *slog.Logger {
@@ -80,7 +97,7 @@ func Open(ctx context.Context, c Config) (*rowlock.Store, error) {
 	db.SetMaxIdleConns(conns)
 	db.SetConnMaxIdleTime(maxIdle)
 	db.SetConnMaxLifetime(maxLife)
-	s, err := rowlock.New(db, engine(c), rowlock.Options{
+	s, err := rowlock.New(db, engine(c, t.config.DBName), rowlock.Options{
 		Capabilities: storage.Capabilities{
 			Name:       "mysql",
 			ClockTick:  time.Microsecond,
@@ -103,20 +120,27 @@ func Open(ctx context.Context, c Config) (*rowlock.Store, error) {
 }
 
 // engine is what this package brings to rowlock.
-func engine(c Config) *rowlock.Engine {
+func engine(c Config, database string) *rowlock.Engine {
 	now := clockExpr
 	if c.ClockExpr != "" {
 		now = c.ClockExpr
 	}
+	qualifier := ""
+	if plainName.MatchString(database) {
+		// A name of other characters could not stand in a text that clients put placeholders of
+		// their own into.
+		qualifier = "`" + database + "`."
+	}
 	return &rowlock.Engine{
-		Name:    "mysql",
-		Queries: queries,
-		Now:     now,
-		Compile: rowlock.Positional,
-		Begin:   begin,
-		Insert:  insert,
-		Values:  values{},
-		Errors:  meaning{},
+		Name:      "mysql",
+		Queries:   queries,
+		Now:       now,
+		Compile:   rowlock.Positional,
+		Begin:     begin,
+		Insert:    insert,
+		Qualifier: qualifier,
+		Values:    values{},
+		Errors:    meaning{},
 	}
 }
 

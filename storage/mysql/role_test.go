@@ -19,7 +19,7 @@ import (
 const grants = "GRANT SELECT, INSERT, UPDATE, DELETE ON @.* TO %"
 
 // migrators is what a role needs to migrate, beside the rights of a server.
-const migrators = "GRANT CREATE, ALTER, DROP, INDEX, REFERENCES ON @.* TO %"
+const migrators = "GRANT CREATE, ALTER, DROP, INDEX, REFERENCES, CREATE ROUTINE, ALTER ROUTINE, EXECUTE ON @.* TO %"
 
 // role makes a role with the given rights, where % is the role and @ the database, and
 // returns the URL for it.

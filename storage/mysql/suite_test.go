@@ -10,6 +10,6 @@ import (
 func TestConformance(t *testing.T) {
 	storagetest.Run(t, storagetest.Backend{New: func(t *testing.T, testClock bool) *storagetest.Instance {
 		t.Helper()
-		return newDatabase(t, testClock).instance()
+		return newDatabase(t, testClock).instance(t)
 	}})
 }

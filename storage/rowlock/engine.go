@@ -30,8 +30,11 @@ type Engine struct {
 	// Insert runs message_insert for some messages and gives their ids, which the database
 	// counts up, in the order of the rows.
 	Insert func(ctx context.Context, q Querier, st Statement, rows []MessageRow) ([]int64, error)
-	Values Values
-	Errors Errors
+	// Qualifier stands in front of the procedures that others call (E12), so that they are found
+	// from another database of the server; empty where the text has what it needs.
+	Qualifier string
+	Values    Values
+	Errors    Errors
 }
 
 // Arg is a parameter of a statement with its name.

@@ -1,8 +1,8 @@
 package storagetest
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -160,10 +160,10 @@ func (e *env) appendOwn(s OwnSession, t require.TestingT, m storage.NewMessage) 
 
 // ownTime is a time as the statements of the engine take it.
 func (e *env) ownTime(at time.Time) any {
-	if e.caps.Name == "sqlite" {
-		return at.UnixMilli()
+	if e.caps.Name == "postgres" {
+		return at
 	}
-	return at
+	return at.UnixMilli()
 }
 
 // enqueueOwn enqueues messages in one transaction and commits.
@@ -234,15 +234,19 @@ func ownTexts(t *testing.T, e *env) {
 	names := make([]string, 0, len(got.Statements))
 	for _, s := range got.Statements {
 		names = append(names, s.Name)
-		sign := "$"
-		if e.caps.Name == "sqlite" {
-			sign = "?"
+		// How the engine writes the placeholder of a number.
+		sign, numbered := "?", false
+		switch e.caps.Name {
+		case "postgres":
+			sign, numbered = "$", true
+		case "mssql":
+			sign, numbered = "@p", true
 		}
 		at := 0
 		for i := range s.Parameters {
 			placeholder := sign
-			if sign == "$" {
-				placeholder = fmt.Sprintf("$%d", i+1)
+			if numbered {
+				placeholder += strconv.Itoa(i + 1)
 			}
 			k := strings.Index(s.SQL[at:], placeholder)
 			require.GreaterOrEqual(t, k, 0, "%s: %s after the ones before", s.Name, placeholder)

@@ -274,15 +274,13 @@ INSERT INTO queuebox.count_turn (id, next_time, held_until)
 VALUES (1, '1970-01-01T00:00:00', '1970-01-01T00:00:00'), (2, '1970-01-01T00:00:00', '1970-01-01T00:00:00'),
     (3, '1970-01-01T00:00:00', '1970-01-01T00:00:00');
 
--- What transactions of others enqueue (E12); the server places it after the commit. The
--- constraints are what Enqueue checks; their names are what the caller of the statement reads.
+-- What transactions of others enqueue (E12); the server places it after the commit.
 CREATE TABLE queuebox.incoming (
     id               bigint IDENTITY NOT NULL,
     queue_id         int NOT NULL,
     priority         int NOT NULL,
     max_attempts     int NOT NULL,
     wire_bytes       bigint NOT NULL,
-    payload_limit    bigint NOT NULL,
     delay_us         bigint NULL,
     available_time   datetime2(6) NULL,
     expire_time      datetime2(6) NULL,
@@ -303,6 +301,279 @@ CREATE TABLE queuebox.marked (
     seq       bigint IDENTITY NOT NULL,
     queue_id  int NOT NULL,
     id        bigint NOT NULL,
+    -- The ordering key of the message, so that it is locked before the message is looked at.
+    key_id    bigint NULL,
     CONSTRAINT marked_seq PRIMARY KEY CLUSTERED (seq) WITH (ALLOW_PAGE_LOCKS = OFF, OPTIMIZE_FOR_SEQUENTIAL_KEY = ON)
 );
 ALTER TABLE queuebox.marked SET (LOCK_ESCALATION = DISABLE);
+
+-- What transactions of others run (E12). The procedures and the tables have one owner, so a
+-- role that may execute them needs no other right, and cannot read the tokens of others. They are
+-- called in a transaction that is open, at any isolation level; docs/own-transaction.md tells
+-- the rest. Their hints make each read lock or not lock as READ COMMITTED does, so that at
+-- SERIALIZABLE nothing of a neighbour is held.
+
+-- The message and the token that the wire names: base 32, five bits a letter, so that eight
+-- letters are five bytes. What no server made names nothing: null.
+-- +goose StatementBegin
+CREATE PROCEDURE queuebox.own_named
+    @message_id nvarchar(max), @claim_token nvarchar(max),
+    @queue_id bigint OUTPUT, @position bigint OUTPUT, @token uniqueidentifier OUTPUT
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @text nvarchar(64), @bytes varbinary(40), @letters int, @n int, @digit int, @value bigint, @hex char(32);
+    SELECT @queue_id = NULL, @position = NULL, @token = NULL, @bytes = 0x, @letters = 0;
+    IF @message_id IS NULL OR @claim_token IS NULL OR DATALENGTH(@message_id) <> 54 OR DATALENGTH(@claim_token) <> 66
+        OR UNICODE(@message_id) <> 109 OR UNICODE(@claim_token) <> 116
+        RETURN;
+    SET @text = SUBSTRING(@message_id, 2, 24) + SUBSTRING(@claim_token, 2, 32);
+    WHILE @letters < 56
+    BEGIN
+        SELECT @value = 0, @n = 1;
+        WHILE @n <= 8
+        BEGIN
+            -- The letters leave i, l, o and u out.
+            SET @digit = UNICODE(SUBSTRING(@text, @letters + @n, 1));
+            SET @digit = CASE
+                WHEN @digit BETWEEN 48 AND 57 THEN @digit - 48
+                WHEN @digit BETWEEN 97 AND 104 THEN @digit - 87
+                WHEN @digit BETWEEN 106 AND 107 THEN @digit - 88
+                WHEN @digit BETWEEN 109 AND 110 THEN @digit - 89
+                WHEN @digit BETWEEN 112 AND 116 THEN @digit - 90
+                WHEN @digit BETWEEN 118 AND 122 THEN @digit - 91 END;
+            IF @digit IS NULL
+                RETURN;
+            SELECT @value = @value * 32 + @digit, @n = @n + 1;
+        END;
+        SELECT @bytes = @bytes + SUBSTRING(CAST(@value AS binary(8)), 4, 5), @letters = @letters + 8;
+    END;
+    -- As text the bytes of a token stand in their order; as bytes three of its groups would be turned.
+    SET @hex = CONVERT(char(32), SUBSTRING(@bytes, 16, 16), 2);
+    SELECT @queue_id = CAST(SUBSTRING(@bytes, 1, 4) AS int), @position = CAST(SUBSTRING(@bytes, 5, 8) AS bigint),
+        @token = CAST(STUFF(STUFF(STUFF(STUFF(@hex, 21, 0, '-'), 17, 0, '-'), 13, 0, '-'), 9, 0, '-') AS uniqueidentifier);
+END;
+-- +goose StatementEnd
+
+-- The mark: 1 completes, 2 retries, 3 dead-letters. The row is locked first, and the fence (id,
+-- state, token, lease) is judged of the row that the lock returned, by a clock that is read
+-- after it (S13); at SNAPSHOT a row that has changed since fails the update (3960), and the
+-- transaction is to be run again. State 3 takes the message out of every other fence; a lease
+-- that never ends is the second lock. Every value that the server needs to finish is decided
+-- here. The row of marked comes first: a mark without a settlement does nothing, and a
+-- settlement without a mark would never be finished. No row: the claim is lost, roll back.
+-- Leans on the primary keys.
+-- +goose StatementBegin
+CREATE PROCEDURE queuebox.own_mark
+    @queue_id int, @action int, @max_result bigint, @message_id nvarchar(max), @claim_token nvarchar(max),
+    @delay_ms bigint, @reason_code nvarchar(max), @error nvarchar(max), @result varbinary(max)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @wrong nvarchar(200), @named_queue bigint, @position bigint, @id bigint, @token uniqueidentifier, @now datetime2(6),
+        @state int, @row_token uniqueidentifier, @lease_end datetime2(6), @expire_time datetime2(6), @attempt int,
+        @max_attempts int, @cancel bit, @key_id bigint, @outcome int, @dead_reason int, @delay_us bigint, @available datetime2(6),
+        @retry_min float, @retry_max float, @multiplier float, @jitter float, @power float, @over int, @cut int, @marked int;
+    SELECT @dead_reason = 0, @marked = 0, @cut = 2000;
+    SELECT @wrong = CASE
+        WHEN DATALENGTH(@result) > @max_result THEN N'queuebox: result_too_large'
+        WHEN DATALENGTH(CAST(v.utf8 AS varchar(max))) > 255 THEN N'queuebox: reason_code_too_long'
+        WHEN CHARINDEX(NCHAR(0), v.units) > 0 THEN N'queuebox: reason_code_holds_nul' END
+    FROM (SELECT g.reason_code COLLATE Latin1_General_100_BIN2_UTF8 AS utf8, g.reason_code COLLATE Latin1_General_100_BIN2 AS units
+        FROM (SELECT @reason_code AS reason_code) AS g) AS v;
+    IF @wrong IS NOT NULL
+    BEGIN;
+        THROW 50000, @wrong, 1;
+    END;
+    EXEC queuebox.own_named @message_id, @claim_token, @named_queue OUTPUT, @position OUTPUT, @token OUTPUT;
+    SET @id = @position / 2;
+    IF @named_queue = @queue_id
+        SELECT @state = m.state, @row_token = m.token, @lease_end = m.lease_end, @attempt = m.attempt, @max_attempts = m.max_attempts,
+            @expire_time = m.expire_time, @cancel = m.cancel_requested, @key_id = m.key_id
+        FROM queuebox.message AS m WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK)
+        WHERE m.id = @id AND m.queue_id = @queue_id;
+    SET @now = SYSUTCDATETIME();
+    IF @state = 1 AND @row_token = @token AND @lease_end > @now AND @position % 2 = CASE WHEN @key_id IS NULL THEN 0 ELSE 1 END
+    BEGIN
+        SET @outcome = CASE
+            WHEN @action = 1 THEN 1
+            WHEN @action = 3 THEN 3
+            WHEN @cancel = 1 THEN 5
+            WHEN @expire_time <= @now THEN 3
+            WHEN @max_attempts > 0 AND @attempt >= @max_attempts THEN 3
+            ELSE 2 END;
+        SET @dead_reason = CASE
+            WHEN @action = 3 THEN 1
+            WHEN @outcome <> 3 THEN 0
+            WHEN @expire_time <= @now THEN 4
+            ELSE 2 END;
+        IF @outcome = 2 AND @delay_ms IS NOT NULL
+            SET @delay_us = CASE WHEN @delay_ms < 0 THEN 0 WHEN @delay_ms > 315360000000 THEN 315360000000 ELSE @delay_ms END * 1000;
+        ELSE IF @outcome = 2
+        BEGIN
+            -- The policy of the queue, as for a Retry without a delay.
+            SELECT @retry_min = q.retry_min_us, @retry_max = q.retry_max_us, @multiplier = q.retry_multiplier, @jitter = q.retry_jitter
+            FROM queuebox.queue AS q WITH (READCOMMITTEDLOCK)
+            WHERE q.queue_id = @queue_id;
+            SET @delay_us = 0;
+            IF @retry_min > 0 AND @multiplier > 0
+            BEGIN
+                SET @power = (@attempt - 1) * LOG(@multiplier);
+                SET @power = @retry_min * EXP(CASE WHEN @power > 600 THEN 600 WHEN @power < -600 THEN -600 ELSE @power END);
+                SET @delay_us = CAST(ROUND((1 - @jitter * RAND()) * CASE WHEN @power > @retry_max THEN @retry_max ELSE @power END, 0) AS bigint);
+            END;
+        END;
+        SET @available = DATEADD(microsecond, CAST(@delay_us % 1000000 AS int), DATEADD(second, CAST(@delay_us / 1000000 AS int), @now));
+        -- At most 2000 bytes of UTF-8, cut where a character begins (S9). What is too long by so
+        -- many bytes is so by a third of it in characters at least, and half of a pair goes too.
+        SELECT @over = DATALENGTH(CAST(v.utf8 AS varchar(max))) - 2000
+        FROM (SELECT g.error COLLATE Latin1_General_100_BIN2_UTF8 AS utf8
+        FROM (SELECT @error AS error) AS g) AS v;
+        IF @over > 0
+        BEGIN
+            WHILE @over > 0
+            BEGIN
+                SELECT @error = SUBSTRING(v.units, 1, @cut) FROM (SELECT g.error COLLATE Latin1_General_100_BIN2 AS units
+        FROM (SELECT @error AS error) AS g) AS v;
+                SELECT @over = DATALENGTH(CAST(v.utf8 AS varchar(max))) - 2000
+                FROM (SELECT g.error COLLATE Latin1_General_100_BIN2_UTF8 AS utf8
+        FROM (SELECT @error AS error) AS g) AS v;
+                IF @over > 0
+                    SET @cut = @cut - (@over + 2) / 3;
+            END;
+            SELECT @error = CASE WHEN UNICODE(SUBSTRING(v.units, @cut, 1)) BETWEEN 55296 AND 56319
+                THEN SUBSTRING(v.units, 1, @cut - 1) ELSE @error END
+            FROM (SELECT g.error COLLATE Latin1_General_100_BIN2 AS units
+        FROM (SELECT @error AS error) AS g) AS v;
+        END;
+        INSERT INTO queuebox.marked (queue_id, id, key_id) VALUES (@queue_id, @id, @key_id);
+        UPDATE queuebox.message WITH (ROWLOCK)
+        SET state = 3, lease_end = '9999-12-31T23:59:59.999999', outcome = @outcome, mark_action = @action,
+            mark_dead_reason = @dead_reason, settle_time = @now, mark_delay_us = @delay_us, mark_error = @error,
+            mark_reason_code = @reason_code, mark_result = @result
+        WHERE id = @id AND queue_id = @queue_id AND state = 1 AND token = @token AND lease_end > @now;
+        SET @marked = @@ROWCOUNT;
+    END;
+    SELECT CASE @outcome WHEN 1 THEN 'COMPLETED' WHEN 2 THEN 'RETRIED' WHEN 3 THEN 'DEAD' ELSE 'CANCELLED' END AS outcome,
+        CASE @dead_reason WHEN 1 THEN 'REJECTED' WHEN 2 THEN 'ATTEMPTS_EXHAUSTED' WHEN 4 THEN 'EXPIRED' ELSE '' END AS dead_reason,
+        DATEDIFF_BIG(millisecond, CAST('1970-01-01' AS datetime2(6)), @now) AS settle_time,
+        DATEDIFF_BIG(millisecond, CAST('1970-01-01' AS datetime2(6)), @available) AS available_time
+    WHERE @marked = 1;
+END;
+-- +goose StatementEnd
+
+-- What a claim was settled as: by a mark whose transaction has committed, or by anybody with
+-- this token. No row where it was not settled, or is past the retention of the history.
+-- Leans on the primary keys.
+-- +goose StatementBegin
+CREATE PROCEDURE queuebox.own_outcome
+    @queue_id int, @message_id nvarchar(max), @claim_token nvarchar(max)
+AS
+BEGIN
+    SET NOCOUNT ON;
+    DECLARE @named_queue bigint, @position bigint, @id bigint, @token uniqueidentifier;
+    EXEC queuebox.own_named @message_id, @claim_token, @named_queue OUTPUT, @position OUTPUT, @token OUTPUT;
+    SET @id = CASE WHEN @named_queue = @queue_id THEN @position / 2 END;
+    SELECT TOP (1) CASE f.outcome WHEN 1 THEN 'COMPLETED' WHEN 2 THEN 'RETRIED' WHEN 3 THEN 'DEAD' WHEN 4 THEN 'RELEASED' ELSE 'CANCELLED' END AS outcome,
+        CASE f.dead_reason WHEN 1 THEN 'REJECTED' WHEN 2 THEN 'ATTEMPTS_EXHAUSTED' WHEN 4 THEN 'EXPIRED' ELSE '' END AS dead_reason,
+        DATEDIFF_BIG(millisecond, CAST('1970-01-01' AS datetime2(6)), f.settle_time) AS settle_time,
+        DATEDIFF_BIG(millisecond, CAST('1970-01-01' AS datetime2(6)), f.available_time) AS available_time
+    FROM (
+        SELECT m.outcome, m.mark_dead_reason AS dead_reason, m.settle_time, DATEADD(microsecond, CAST(m.mark_delay_us % 1000000 AS int),
+            DATEADD(second, CAST(m.mark_delay_us / 1000000 AS int), m.settle_time)) AS available_time
+        FROM queuebox.message AS m WITH (READCOMMITTEDLOCK)
+        WHERE m.id = @id AND m.queue_id = @queue_id AND m.state = 3 AND m.token = @token
+        UNION ALL
+        SELECT s.outcome, s.dead_reason, s.settle_time, s.available_time
+        FROM queuebox.settlement AS s WITH (READCOMMITTEDLOCK)
+        WHERE s.id = @id AND s.token = @token AND s.queue_id = @queue_id AND s.action <> 5
+        UNION ALL
+        SELECT 1, 0, c.finish_time, NULL
+        FROM queuebox.completed AS c WITH (READCOMMITTEDLOCK)
+        WHERE c.id = @id AND c.queue_id = @queue_id AND c.token = @token
+        UNION ALL
+        SELECT CASE d.state WHEN 5 THEN 5 ELSE 3 END, d.dead_reason, d.finish_time, NULL
+        FROM queuebox.dead AS d WITH (READCOMMITTEDLOCK)
+        WHERE d.id = @id AND d.queue_id = @queue_id AND d.token = @token AND d.action NOT IN (0, 5)
+    ) AS f;
+END;
+-- +goose StatementEnd
+
+-- Enqueues: appends to incoming, and the server makes a message of it after the commit. All but
+-- the payload may be null; times are milliseconds since the epoch. What Enqueue refuses, this
+-- refuses with a text that names it. Leans on the primary keys.
+-- +goose StatementBegin
+CREATE PROCEDURE queuebox.own_enqueue
+    @queue_id int, @overhead bigint, @max_payload bigint, @payload varbinary(max), @content_type nvarchar(max),
+    @attributes nvarchar(max), @idempotency_key nvarchar(max), @ordering_key nvarchar(max), @priority bigint, @delay_ms bigint,
+    @available_time bigint, @max_attempts bigint, @expire_time bigint
+AS
+BEGIN
+    SET NOCOUNT ON;
+    SET XACT_ABORT ON;
+    DECLARE @wrong nvarchar(200), @type_bytes bigint, @idempotency varbinary(max), @ordering varbinary(max),
+        @count int, @bytes bigint, @texts int, @nul int;
+    SELECT @content_type = COALESCE(@content_type, N''), @idempotency_key = COALESCE(@idempotency_key, N''),
+        @ordering_key = COALESCE(@ordering_key, N''), @priority = COALESCE(@priority, 0), @max_attempts = COALESCE(@max_attempts, 0),
+        @count = 0, @bytes = 0;
+    SELECT @type_bytes = DATALENGTH(CAST(v.content_type AS varchar(max))),
+        @idempotency = CAST(CAST(v.idempotency_key AS varchar(max)) AS varbinary(max)),
+        @ordering = CAST(CAST(v.ordering_key AS varchar(max)) AS varbinary(max))
+    FROM (SELECT g.content_type COLLATE Latin1_General_100_BIN2_UTF8 AS content_type, g.idempotency_key COLLATE Latin1_General_100_BIN2_UTF8 AS idempotency_key, g.ordering_key COLLATE Latin1_General_100_BIN2_UTF8 AS ordering_key
+        FROM (SELECT @content_type AS content_type, @idempotency_key AS idempotency_key, @ordering_key AS ordering_key) AS g) AS v;
+    SELECT @wrong = CASE
+        WHEN NOT EXISTS (SELECT 1 FROM queuebox.queue AS q WITH (READCOMMITTEDLOCK) WHERE q.queue_id = @queue_id) THEN N'no_such_queue'
+        WHEN @payload IS NULL THEN N'payload_is_null'
+        WHEN DATALENGTH(@payload) > @max_payload THEN N'payload_too_large'
+        WHEN @type_bytes > 255 THEN N'content_type_too_long'
+        WHEN DATALENGTH(@idempotency) > 255 THEN N'idempotency_key_too_long'
+        WHEN DATALENGTH(@ordering) > 255 THEN N'ordering_key_too_long'
+        WHEN CHARINDEX(NCHAR(0), v.content_type) > 0 THEN N'content_type_holds_nul'
+        WHEN CHARINDEX(NCHAR(0), v.idempotency_key) > 0 THEN N'idempotency_key_holds_nul'
+        WHEN CHARINDEX(NCHAR(0), v.ordering_key) > 0 THEN N'ordering_key_holds_nul'
+        WHEN @priority NOT BETWEEN -2147483648 AND 2147483647 THEN N'priority_out_of_range'
+        WHEN @max_attempts NOT BETWEEN 0 AND 2147483647 THEN N'max_attempts_out_of_range'
+        WHEN @delay_ms NOT BETWEEN 0 AND 315360000000 THEN N'delay_out_of_range'
+        WHEN @delay_ms IS NOT NULL AND @available_time IS NOT NULL THEN N'delay_and_available_time'
+        WHEN @available_time NOT BETWEEN 0 AND 7258118400000 THEN N'available_time_out_of_range'
+        WHEN @expire_time NOT BETWEEN 0 AND 7258118400000 THEN N'expire_time_out_of_range'
+        WHEN ISJSON(@attributes) = 0 THEN N'attributes_not_json' END
+    FROM (SELECT g.content_type COLLATE Latin1_General_100_BIN2 AS content_type, g.idempotency_key COLLATE Latin1_General_100_BIN2 AS idempotency_key, g.ordering_key COLLATE Latin1_General_100_BIN2 AS ordering_key
+        FROM (SELECT @content_type AS content_type, @idempotency_key AS idempotency_key, @ordering_key AS ordering_key) AS g) AS v;
+    IF @wrong IS NULL AND @attributes IS NOT NULL
+    BEGIN
+        -- An array has members too, by which it cannot be told from an object; as the member of
+        -- another one it has a type (4, and an object 5; 1 is a text).
+        SET @wrong = CASE WHEN 5 <> (SELECT w.[type] FROM OPENJSON(N'{"a":' + @attributes + N'}') AS w) THEN N'attributes_not_text' END;
+        SELECT @count = COUNT(*), @texts = COUNT(CASE WHEN a.[type] = 1 THEN 1 END),
+            @bytes = COALESCE(SUM(CAST(DATALENGTH(CAST(a.key_utf8 AS varchar(max))) AS bigint)
+                + COALESCE(DATALENGTH(CAST(a.value_utf8 AS varchar(max))), 0)), 0),
+            @nul = COUNT(CASE WHEN CHARINDEX(NCHAR(0), a.key_units) > 0 OR CHARINDEX(NCHAR(0), a.value_units) > 0 THEN 1 END)
+        FROM (SELECT o.[type], o.[key] COLLATE Latin1_General_100_BIN2_UTF8 AS key_utf8, o.[value] COLLATE Latin1_General_100_BIN2_UTF8 AS value_utf8,
+                o.[key] COLLATE Latin1_General_100_BIN2 AS key_units, o.[value] COLLATE Latin1_General_100_BIN2 AS value_units
+            FROM OPENJSON(@attributes) AS o) AS a;
+        SET @wrong = CASE
+            WHEN @wrong IS NOT NULL THEN @wrong
+            WHEN @texts <> @count THEN N'attributes_not_text'
+            WHEN @count > 64 THEN N'attributes_too_many'
+            WHEN @nul > 0 THEN N'attributes_hold_nul'
+            WHEN @bytes > 65536 THEN N'attributes_too_large' END;
+    END;
+    IF @wrong IS NOT NULL
+    BEGIN;
+        SET @wrong = N'queuebox: ' + @wrong;
+        THROW 50000, @wrong, 1;
+    END;
+    INSERT INTO queuebox.incoming (queue_id, priority, max_attempts, wire_bytes, delay_us, available_time, expire_time, create_time,
+        content_type, ordering_key, idempotency_key, attributes, payload)
+    VALUES (@queue_id, @priority, @max_attempts,
+        DATALENGTH(@payload) + @overhead + @type_bytes + DATALENGTH(@idempotency) + DATALENGTH(@ordering) + @bytes + 16 * @count,
+        @delay_ms * 1000,
+        DATEADD(millisecond, CAST(@available_time % 1000 AS int), DATEADD(second, CAST(@available_time / 1000 % 86400 AS int),
+            DATEADD(day, CAST(@available_time / 86400000 AS int), CAST('1970-01-01' AS datetime2(6))))),
+        DATEADD(millisecond, CAST(@expire_time % 1000 AS int), DATEADD(second, CAST(@expire_time / 1000 % 86400 AS int),
+            DATEADD(day, CAST(@expire_time / 86400000 AS int), CAST('1970-01-01' AS datetime2(6))))),
+        SYSUTCDATETIME(), @content_type, CAST(@ordering AS varbinary(255)), CAST(@idempotency AS varbinary(255)), @attributes, @payload);
+END;
+-- +goose StatementEnd

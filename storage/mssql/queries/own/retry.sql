@@ -1,0 +1,2 @@
+-- Retries a claim in a transaction of somebody's own (E12).
+EXEC queuebox.own_mark 0 /* queue_id */, 2, 1048576 /* max_payload_bytes */, @p1, @p2, @p3, NULL, @p4, NULL

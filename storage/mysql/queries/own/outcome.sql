@@ -1,0 +1,2 @@
+-- Reads what a claim was settled as (E12).
+CALL queuebox_outcome(0 /* queue_id */, ?, ?)
