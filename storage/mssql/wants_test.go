@@ -223,9 +223,9 @@ var wants = map[string]want{
 		locks:   "claim_slot, message READPAST READCOMMITTEDLOCK ROWLOCK, message NOLOCK, message READCOMMITTEDLOCK ROWLOCK",
 		because: map[string]string{"order": "TOP (1) of the one row of a primary key"},
 	},
-	"limit_over":        {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
-	"limit_slot_add":    {does: "INSERT SELECT", locks: "claim_slot", params: "queue_id list", gives: change},
-	"limit_slot_remove": {does: "DELETE SELECT", locks: "claim_slot ROWLOCK", params: "queue_id list", gives: change},
+	"limit_over":     {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
+	"limit_slot_add": {does: "INSERT SELECT", locks: "claim_slot", params: "queue_id list", gives: change},
+	"limit_slot_set": {does: "UPDATE SELECT", locks: "claim_slot ROWLOCK", params: "queue_id list", gives: change},
 	"limit_forget": {
 		does: "DELETE SELECT", locks: "claim_slot", params: "queue_id", gives: change,
 		because: map[string]string{"bounded": "as many as max_in_flight was, narrow rows that nobody else looks at under the lock of the limit; locks never escalate"},

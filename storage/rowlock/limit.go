@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	qLimitLock       statement = "limit_lock"
-	qLimitAdd        statement = "limit_add"
-	qLimitSet        statement = "limit_set"
-	qLimitLeased     statement = "limit_leased"
-	qLimitFilled     statement = "limit_filled"
-	qLimitSlots      statement = "limit_slots"
-	qLimitOver       statement = "limit_over"
-	qLimitSlotAdd    statement = "limit_slot_add"
-	qLimitSlotRemove statement = "limit_slot_remove"
-	qLimitForget     statement = "limit_forget"
-	qLimitBucket     statement = "limit_bucket"
+	qLimitLock    statement = "limit_lock"
+	qLimitAdd     statement = "limit_add"
+	qLimitSet     statement = "limit_set"
+	qLimitLeased  statement = "limit_leased"
+	qLimitFilled  statement = "limit_filled"
+	qLimitSlots   statement = "limit_slots"
+	qLimitOver    statement = "limit_over"
+	qLimitSlotAdd statement = "limit_slot_add"
+	qLimitSlotSet statement = "limit_slot_set"
+	qLimitForget  statement = "limit_forget"
+	qLimitBucket  statement = "limit_bucket"
 )
 
 // limited tells whether a claim of the queue has to ask what its limits leave.
@@ -76,10 +76,17 @@ type limits struct {
 	wrote bool
 
 	bucket storage.Bucket
-	// slots are those that there are, and whether each counts; firstEnd is the earliest end of
-	// a lease among those that do.
-	slots    map[int64]bool
+	// slots are those that there are; firstEnd is the earliest end of a lease of those that count.
+	slots    []slot
 	firstEnd time.Time
+}
+
+// slot is a row of claim_slot.
+type slot struct {
+	number int32
+	id     int64
+	// counts: its message is leased.
+	counts bool
 }
 
 // limit finds out how many of the messages that a claim wants the limits of the queue leave. It
@@ -133,85 +140,75 @@ func (c *session) limit(ctx context.Context, queueID int32, want int) (*limits, 
 }
 
 // count tells how many leases run.
-func (l *limits) count(ctx context.Context, fill bool) (int, error) {
-	l.slots = make(map[int64]bool)
-	queue := a("queue_id", l.queue.ID)
-	if fill {
-		if err := l.fill(ctx); err != nil {
-			return 0, err
+func (l *limits) count(ctx context.Context, fill bool) (leased int, err error) {
+	over, err := l.look(ctx)
+	if err == nil && fill {
+		if err = l.fill(ctx); err == nil {
+			over, err = l.look(ctx)
 		}
 	}
-	var over []int64
-	leased := 0
-	err := l.c.each(ctx, qLimitSlots, args(queue), func(rows *sql.Rows) error {
+	if err != nil {
+		return 0, err
+	}
+	if len(over) > 0 {
+		// A lease that looks over may be renewed or marked by a transaction that has not committed.
+		// It is over where this transaction gets the row, which nobody renews from then on.
+		slices.Sort(over)
+		ended, err := l.c.idsOf(ctx, qLimitOver, l.c.ids(over))
+		if err != nil {
+			return 0, err
+		}
+		for i := range l.slots {
+			l.slots[i].counts = l.slots[i].counts && !ended[l.slots[i].id]
+		}
+	}
+	for _, s := range l.slots {
+		if s.counts {
+			leased++
+		}
+	}
+	return leased, nil
+}
+
+// look reads the slots, and gives the messages whose lease looks over.
+func (l *limits) look(ctx context.Context) (over []int64, err error) {
+	l.slots, l.firstEnd = nil, time.Time{}
+	err = l.c.each(ctx, qLimitSlots, args(a("queue_id", l.queue.ID)), func(rows *sql.Rows) error {
 		var (
-			id   int64
+			s    slot
 			held int
 			end  sql.NullTime
 		)
-		if err := rows.Scan(&id, &held, &end); err != nil {
+		if err := rows.Scan(&s.number, &s.id, &held, &end); err != nil {
 			return err
 		}
-		if held == 1 {
-			over = append(over, id)
-		}
-		if l.slots[id] = held > 0; held == 2 {
-			leased++
+		switch held {
+		case 1:
+			over = append(over, s.id)
+		case 2:
 			l.ends(utc(end))
 		}
+		s.counts = held > 0
+		l.slots = append(l.slots, s)
 		return nil
 	})
-	if err != nil || len(over) == 0 {
-		return leased, err
-	}
-	// A lease that looks over may be renewed or marked by a transaction that has not committed.
-	// It is over where this transaction gets the row, which nobody renews from then on.
-	slices.Sort(over)
-	err = l.c.each(ctx, qLimitOver, args(l.c.ids(over)), func(rows *sql.Rows) error {
-		var id int64
-		err := rows.Scan(&id)
-		l.slots[id] = false
-		return err
-	})
-	for _, id := range over {
-		if l.slots[id] {
-			leased++
-		}
-	}
-	return leased, err
+	return over, err
 }
 
 // fill gives slots to the leases that were granted while nobody counted (L1).
 func (l *limits) fill(ctx context.Context) error {
-	have := make(map[int64]bool)
 	queue := a("queue_id", l.queue.ID)
-	id := func(add func(id int64)) func(*sql.Rows) error {
-		return func(rows *sql.Rows) error {
-			var id int64
-			err := rows.Scan(&id)
-			add(id)
-			return err
-		}
-	}
-	err := l.c.each(ctx, qLimitSlots, args(queue), func(rows *sql.Rows) error {
-		var slot, held int64
-		var end sql.NullTime
-		err := rows.Scan(&slot, &held, &end)
-		have[slot] = true
+	var ids []int64
+	err := l.c.each(ctx, qLimitLeased, args(queue), func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		ids = append(ids, id)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	var missing []int64
-	if err := l.c.each(ctx, qLimitLeased, args(queue), id(func(id int64) {
-		if !have[id] {
-			missing = append(missing, id)
-		}
-	})); err != nil {
-		return err
-	}
-	if err := l.add(ctx, missing); err != nil {
+	if err := l.give(ctx, ids); err != nil {
 		return err
 	}
 	l.wrote = true
@@ -219,13 +216,53 @@ func (l *limits) fill(ctx context.Context) error {
 	return err
 }
 
-func (l *limits) add(ctx context.Context, ids []int64) error {
-	if len(ids) == 0 {
-		return nil
+// give sees to it that each of the messages has a slot: that which it has, else one whose
+// message is not leased any more, else a new one.
+func (l *limits) give(ctx context.Context, ids []int64) error {
+	has := make(map[int64]int, len(l.slots))
+	var free []int
+	next := int32(1)
+	for i, s := range l.slots {
+		has[s.id] = i
+		next = max(next, s.number+1)
 	}
-	slices.Sort(ids)
-	_, err := l.c.change(ctx, qLimitSlotAdd, a("queue_id", l.queue.ID), l.c.ids(ids))
-	return err
+	for _, id := range ids {
+		if i, there := has[id]; there {
+			l.slots[i].counts = true
+		}
+	}
+	for i, s := range l.slots {
+		if !s.counts {
+			free = append(free, i)
+		}
+	}
+	var set, add [][]any
+	for _, id := range ids {
+		if _, there := has[id]; there {
+			continue
+		}
+		if len(free) > 0 {
+			s := &l.slots[free[0]]
+			s.id, s.counts = id, true
+			set, free = append(set, []any{s.number, id}), free[1:]
+			continue
+		}
+		l.slots = append(l.slots, slot{next, id, true})
+		add = append(add, []any{next, id})
+		next++
+	}
+	queue := a("queue_id", l.queue.ID)
+	if len(set) > 0 {
+		if _, err := l.c.change(ctx, qLimitSlotSet, queue, l.c.list(set)); err != nil {
+			return err
+		}
+	}
+	if len(add) > 0 {
+		if _, err := l.c.change(ctx, qLimitSlotAdd, queue, l.c.list(add)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ends notes the end of a lease that counts.
@@ -242,7 +279,12 @@ func (l *limits) spend(ctx context.Context, taken []storage.Claimed, res *storag
 		l.why = storage.LimitNone // fewer were there than it left
 	}
 	if len(taken) > 0 && l.queue.MaxInFlight > 0 {
-		if err := l.keepSlots(ctx, taken); err != nil {
+		ids := make([]int64, len(taken))
+		for i, m := range taken {
+			ids[i] = idOf(m.Message.Ref.Position)
+			l.ends(m.Message.LeaseEnd)
+		}
+		if err := l.give(ctx, ids); err != nil {
 			return err
 		}
 	}
@@ -265,29 +307,4 @@ func (l *limits) spend(ctx context.Context, taken []storage.Claimed, res *storag
 		res.More, res.LimitEnd = false, l.firstEnd
 	}
 	return nil
-}
-
-// keepSlots gives slots to what was taken, and removes those that do not count.
-func (l *limits) keepSlots(ctx context.Context, taken []storage.Claimed) error {
-	var missing, gone []int64
-	for _, m := range taken {
-		id := idOf(m.Message.Ref.Position)
-		if _, there := l.slots[id]; !there {
-			missing = append(missing, id)
-		}
-		l.slots[id] = true
-		l.ends(m.Message.LeaseEnd)
-	}
-	for id, counts := range l.slots {
-		if !counts {
-			gone = append(gone, id)
-		}
-	}
-	if len(gone) > 0 {
-		slices.Sort(gone)
-		if _, err := l.c.change(ctx, qLimitSlotRemove, a("queue_id", l.queue.ID), l.c.ids(gone)); err != nil {
-			return err
-		}
-	}
-	return l.add(ctx, missing)
 }

@@ -234,12 +234,14 @@ CREATE TABLE queuebox.claim_limit (
 );
 ALTER TABLE queuebox.claim_limit SET (LOCK_ESCALATION = DISABLE);
 
--- Which messages of a queue with max_in_flight may be leased (L1). The row of the message
--- decides; a claim removes those that are not.
+-- Which messages of a queue with max_in_flight may be leased (L1); the row of the message
+-- decides. A slot whose message is not leased any more is given to the next one, so rows are
+-- written in place and there are no more of them than leases at a time.
 CREATE TABLE queuebox.claim_slot (
     queue_id  int NOT NULL,
+    slot      int NOT NULL,
     id        bigint NOT NULL,
-    CONSTRAINT claim_slot_id PRIMARY KEY CLUSTERED (queue_id, id) WITH (ALLOW_PAGE_LOCKS = OFF)
+    CONSTRAINT claim_slot_number PRIMARY KEY CLUSTERED (queue_id, slot) WITH (ALLOW_PAGE_LOCKS = OFF)
 );
 ALTER TABLE queuebox.claim_slot SET (LOCK_ESCALATION = DISABLE);
 

@@ -1,5 +1,4 @@
--- Counts messages that are leased just now (L1); the caller knows which have no slot. Leans on
--- claim_slot_id.
-INSERT INTO queuebox.claim_slot (queue_id, id)
-SELECT @queue_id, j.id FROM OPENJSON(@list) WITH (id bigint '$[0]') AS j;
+-- New slots for messages that are leased just now (L1). Leans on claim_slot_number.
+INSERT INTO queuebox.claim_slot (queue_id, slot, id)
+SELECT @queue_id, j.slot, j.id FROM OPENJSON(@list) WITH (slot int '$[0]', id bigint '$[1]') AS j;
 SELECT @@ROWCOUNT AS changed;

@@ -2,9 +2,9 @@
 -- the message is leased, settling or locked by somebody, 1 where its lease looks over, 0 where it
 -- is neither or gone. A row that somebody has locked, such as an open transaction of a worker, is
 -- not waited for: it counts. One that cannot be seen at all is gone, or just being deleted by a
--- server, whose transactions are short: that alone is waited for. Leans on claim_slot_id and
+-- server, whose transactions are short: that alone is waited for. Leans on claim_slot_number and
 -- message_id.
-SELECT s.id,
+SELECT s.slot, s.id,
     CASE WHEN m.id IS NULL AND (o.id IS NOT NULL OR w.id IS NOT NULL) THEN 2
         WHEN m.state = 3 THEN 2
         WHEN m.state = 1 AND m.lease_end > {{now}} THEN 2

@@ -198,12 +198,14 @@ CREATE TABLE IF NOT EXISTS claim_limit (
     fill_time  DATETIME(6)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
--- Which messages of a queue with max_in_flight may be leased (L1). The row of the message
--- decides; a claim removes those that are not.
+-- Which messages of a queue with max_in_flight may be leased (L1); the row of the message
+-- decides. A slot whose message is not leased any more is given to the next one, so rows are
+-- written in place and there are no more of them than leases at a time.
 CREATE TABLE IF NOT EXISTS claim_slot (
     queue_id  INT NOT NULL,
+    slot      INT NOT NULL,
     id        BIGINT NOT NULL,
-    PRIMARY KEY (queue_id, id)
+    PRIMARY KEY (queue_id, slot)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- The counts of each queue as they were last taken.
