@@ -43,7 +43,6 @@ const (
 	errColumnDenied        = 1143 // ER_COLUMNACCESS_DENIED_ERROR
 	errNoSuchTable         = 1146 // ER_NO_SUCH_TABLE
 	errAborting            = 1152 // ER_ABORTING_CONNECTION
-	errPacketTooLarge      = 1153 // ER_NET_PACKET_TOO_LARGE
 	errNetRead             = 1158 // ER_NET_READ_ERROR
 	errNetReadInterrupted  = 1159 // ER_NET_READ_INTERRUPTED
 	errNetWrite            = 1160 // ER_NET_ERROR_ON_WRITE
@@ -200,8 +199,8 @@ var quoted = regexp.MustCompile(`(?s)'.*'`)
 
 func harmless(number int, message string) string {
 	switch number {
-	case errNoSuchTable, errUnknownColumn, errPacketTooLarge:
-		return message // the quotes hold a name that is no secret
+	case errNoSuchTable, errUnknownColumn:
+		return message // the quotes hold a name of ours
 	case errSyntax:
 		// The rest of the statement follows, up to a first value.
 		if before, rest, ok := strings.Cut(message, "near '"); ok {
@@ -209,7 +208,12 @@ func harmless(number int, message string) string {
 			return before + "near '" + strings.TrimSuffix(rest, "_binary") + "…"
 		}
 	}
-	return quoted.ReplaceAllString(message, "'…'")
+	return quoted.ReplaceAllStringFunc(message, func(in string) string {
+		if in == "'max_allowed_packet'" {
+			return in
+		}
+		return "'…'"
+	})
 }
 
 // connectCause says why the database did not answer. It is told by the types of the errors,

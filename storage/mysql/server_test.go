@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"net/url"
@@ -218,4 +219,55 @@ func TestD3E10TheServerIsKilledAndComesBack(t *testing.T) {
 	require.Len(t, again, 2)
 	require.Equal(t, items[1].Ref, again[0].Message.Ref)
 	story(t, s, "after")
+}
+
+// A payload that is larger than its share of a statement once it is escaped goes another way;
+// what the server does not take at all is told with the name of the setting.
+func TestPayloadsAndTheLargestPacket(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	p.start(t, "--max-allowed-packet=16M", "--innodb-log-file-size=96M")
+	s := open(t, mysql.Config{URL: p.url("queuebox"), Migrate: true})
+	q := queue(t, s, "large")
+	for name, change := range map[string]func(m *storage.NewMessage){
+		"plain": func(*storage.NewMessage) {},
+		"keyed": func(m *storage.NewMessage) { m.IdempotencyKey, m.OrderingKey = "key", "key" },
+	} {
+		whole := bytes.Repeat([]byte{'\'', 0, '\\', '"', 0xff, '\n', 0x1a, 'x'}, 9<<20/8)
+		m := storage.NewMessage{QueueID: q.ID, Payload: whole, WireBytes: int64(len(whole))}
+		change(&m)
+		_, err := s.Enqueue(t.Context(), storage.EnqueueParams{Messages: []storage.NewMessage{m}})
+		require.NoError(t, err, name)
+		claimed := claim(t, s, q.ID, 1, time.Hour)
+		require.Len(t, claimed, 1)
+		require.True(t, bytes.Equal(whole, claimed[0].Message.Payload), name)
+		st := completions(claimed)
+		st[0].Result = whole[:7<<20] // hexadecimal on its way
+		require.Equal(t, storage.ItemApplied, settle(t, s, st...)[0].Status)
+		kept, err := s.GetMessage(t.Context(), claimed[0].Message.Ref, true)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(st[0].Result, kept.Result), name)
+
+		m.Payload = make([]byte, 17<<20)
+		if m.IdempotencyKey != "" {
+			m.IdempotencyKey = "another"
+		}
+		_, err = s.Enqueue(t.Context(), storage.EnqueueParams{Messages: []storage.NewMessage{m}})
+		require.ErrorContains(t, err, "max_allowed_packet", name)
+		require.NotErrorIs(t, err, storage.ErrUnavailable, "it never will")
+		require.NotErrorIs(t, err, storage.ErrOutcomeUnknown)
+		require.Empty(t, claim(t, s, q.ID, 1, time.Hour))
+	}
+	// Together they are more than a statement holds.
+	enqueue(t, s, q.ID, 6)
+	all := completions(claim(t, s, q.ID, 6, time.Hour))
+	for i := range all {
+		all[i].Result = bytes.Repeat([]byte{byte(i)}, 3<<20)
+	}
+	for i, item := range settle(t, s, all...) {
+		require.Equal(t, storage.ItemApplied, item.Status)
+		kept, err := s.GetMessage(t.Context(), all[i].Ref, true)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(all[i].Result, kept.Result))
+	}
 }

@@ -34,3 +34,23 @@ func (c *session) named(name string, rows [][]any) Arg {
 
 // instant is a time as it stands in the JSON of a list; every engine reads it as UTC.
 func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000") }
+
+// maxListBytes cuts a list whose texts are long, such as the results of completions: a
+// statement has to fit into what the database takes at once.
+const maxListBytes = 4 << 20
+
+// listable tells how many of the rows go into one list: one at least.
+func listable(rows [][]any) int {
+	bytes := 0
+	for i, row := range rows {
+		for _, v := range row {
+			if text, ok := v.(string); ok {
+				bytes += len(text)
+			}
+		}
+		if i > 0 && bytes > maxListBytes {
+			return i
+		}
+	}
+	return len(rows)
+}

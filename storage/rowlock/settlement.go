@@ -237,11 +237,12 @@ func (c *session) apply(ctx context.Context, items []storage.Settlement, all []d
 		q    statement
 		rows [][]any
 	}{{qCompleteCopy, completed}, {qSettleDead, dead}, {qSettleReturn, back}, {qSettleHistory, history}} {
-		if len(step.rows) == 0 {
-			continue
-		}
-		if err := c.exactly(ctx, step.q, len(step.rows), c.list(step.rows), clock); err != nil {
-			return err
+		for rows := step.rows; len(rows) > 0; {
+			n := listable(rows)
+			if err := c.exactly(ctx, step.q, n, c.list(rows[:n:n]), clock); err != nil {
+				return err
+			}
+			rows = rows[n:]
 		}
 	}
 	if err := c.remove(ctx, gone); err != nil {
