@@ -67,7 +67,8 @@ type judgement struct {
 	// unsafe names the setting by which the database may lose what it acknowledged (D9).
 	unsafe     string
 	durability string
-	warnings   []string
+	// foreign: this is not Microsoft's SQL Server.
+	foreign bool
 }
 
 // judge refuses what would break a promise. READ_COMMITTED_SNAPSHOT may be on or off: the
@@ -76,8 +77,7 @@ type judgement struct {
 func judge(s server) (judgement, error) {
 	var j judgement
 	if !strings.HasPrefix(s.version, "Microsoft") {
-		j.warnings = append(j.warnings, "THIS IS NOT MICROSOFT'S SQL SERVER: whether it keeps the promises of QueueBox, "+
-			"most of all that two workers never hold one message, is not known")
+		j.foreign = true
 	} else if err := s.floor(); err != nil {
 		return j, err
 	}

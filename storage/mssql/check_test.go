@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 		j, err := judge(s)
 		require.NoError(t, err, name)
 		require.Empty(t, j.unsafe, name)
-		require.Empty(t, j.warnings, name)
+		require.False(t, j.foreign, name)
 		require.True(t, strings.HasPrefix(j.durability, "durable"), name)
 	}
 	for want, s := range map[string]server{

@@ -83,14 +83,18 @@ func TestPlain(t *testing.T) {
 		err  error
 		want string
 	}{
-		{said(2627, "Violation of UNIQUE KEY constraint 'queue_name'. Cannot insert duplicate key in object 'queuebox.queue'. The duplicate key value is (0x736563726574)."),
-			"Violation of UNIQUE KEY constraint '…'. The duplicate key value is (…). (error 2627, state 2)"},
+		{
+			said(2627, "Violation of UNIQUE KEY constraint 'queue_name'. Cannot insert duplicate key in object 'queuebox.queue'. The duplicate key value is (0x736563726574)."),
+			"Violation of UNIQUE KEY constraint '…'. The duplicate key value is (…). (error 2627, state 2)",
+		},
 		{said(18456, "login error: Login failed for user 'secret'."), "login error: Login failed for user '…'. (error 18456, state 2)"},
 		{said(4060, `Cannot open database "secret" requested by the login. The login failed.`), `Cannot open database "…" requested by the login. The login failed. (error 4060, state 2)`},
 		{said(2628, "String or binary data would be truncated in table 't', column 'c'. Truncated value: 'it's secret'."), "String or binary data would be truncated in table '…'. (error 2628, state 2)"},
 		{said(208, "Invalid object name 'queuebox.queue'."), "Invalid object name 'queuebox.queue'. (error 208, state 2)"},
-		{said(229, "The SELECT permission was denied on the object 'queue', database 'd', schema 'queuebox'."),
-			`The SELECT permission was denied on the object 'queue', database 'd', schema 'queuebox'. (error 229, state 2); grant this login its rights: see "Rights" in docs/operations.md`},
+		{
+			said(229, "The SELECT permission was denied on the object 'queue', database 'd', schema 'queuebox'."),
+			`The SELECT permission was denied on the object 'queue', database 'd', schema 'queuebox'. (error 229, state 2); grant this login its rights: see "Rights" in docs/operations.md`,
+		},
 		{&net.DNSError{Name: "secret", IsNotFound: true}, "connection not made: no such host"},
 		{fmt.Errorf("dial secret: %w", os.NewSyscallError("connect", syscall.ECONNREFUSED)), "connection not made: connection refused"},
 		{fmt.Errorf("secret: %w", &tls.CertificateVerificationError{Err: errors.New("secret")}), "connection not made: the certificate of the database is not accepted"},

@@ -3,6 +3,7 @@ package mssql
 import (
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -121,7 +122,7 @@ func list(r faketds.Request, name string) [][]any {
 }
 
 // guid is a token that stands in a list, as it would stand in a row.
-func guid(text any) faketds.Guid {
+func guid(text any) faketds.GUID {
 	var id mssqldb.UniqueIdentifier
 	if err := id.Scan(text); err != nil {
 		panic(err)
@@ -130,7 +131,7 @@ func guid(text any) faketds.Guid {
 	if err != nil {
 		panic(err)
 	}
-	return faketds.Guid(raw.([]byte)) //nolint:forcetypeassert // That is what it gives.
+	return faketds.GUID(raw.([]byte)) //nolint:forcetypeassert // That is what it gives.
 }
 
 func always(a faketds.Answer) func(faketds.Request) faketds.Answer {
@@ -138,9 +139,11 @@ func always(a faketds.Answer) func(faketds.Request) faketds.Answer {
 }
 
 // messageRow is message_columns and the payload.
-func messageRow(id int64, key any, token faketds.Guid, payload string) []any {
+func messageRow(id int64, key any, token faketds.GUID, payload string) []any {
 	return []any{
-		id, int32(7), key, token, int32(1), nil, int64(-5), int32(1), int32(3), int32(len(payload)), []byte{}, "text/plain", nil,
+		id, int32(7), key, token, int32(1), nil, int64(-5), int32(1), int32(3), int32(len(payload)),
+		[]byte{},
+		"text/plain", nil,
 		[]byte("k "), fakeNow, fakeNow, nil, fakeNow.Add(30 * time.Second), nil, "", "me", []byte(payload),
 	}
 }
@@ -168,9 +171,9 @@ func claimAnswers() map[string]func(r faketds.Request) faketds.Answer {
 			mu.Lock()
 			defer mu.Unlock()
 			var out [][]any
-			for i := len(leased) - 1; i >= 0; i-- {
-				id := int64(leased[i][0].(float64)) //nolint:forcetypeassert // A number of JSON.
-				out = append(out, messageRow(id, nil, guid(leased[i][1]), "p"))
+			for _, row := range slices.Backward(leased) {
+				id := int64(row[0].(float64)) //nolint:forcetypeassert // A number of JSON.
+				out = append(out, messageRow(id, nil, guid(row[1]), "p"))
 			}
 			return rows(messageColumns, out...)
 		},
@@ -243,7 +246,7 @@ func TestClaim_TheLockIsBusy(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrLocked)
 	require.Equal(t, []string{declaredLook, "begin", "sys.sp_getapplock", "rollback"}, x.heard())
 
-	victim := once(1, func(r faketds.Request) bool { return true }, faketds.Answer{Return: lockVictim})
+	victim := once(1, func(faketds.Request) bool { return true }, faketds.Answer{Return: lockVictim})
 	x.on("sys.sp_getapplock", func(r faketds.Request) faketds.Answer {
 		if a := victim(r); a.Return != 0 {
 			return a

@@ -50,11 +50,11 @@ func (d *database) answer(r faketds.Request) faketds.Answer {
 	return faketds.Answer{}
 }
 
-func (d *database) migrate(t *testing.T) (from, to int64, sent []faketds.Request, s *faketds.Server, err error) {
+func (d *database) migrate(t *testing.T) (from, to int64, sent []faketds.Request, err error) {
 	t.Helper()
-	s = faketds.Start(t, d.answer)
+	s := faketds.Start(t, d.answer)
 	from, to, err = Migrate(t.Context(), Config{URL: s.URL()})
-	return from, to, s.Requests(), s, err
+	return from, to, s.Requests(), err
 }
 
 // index tells where a text was sent first, -1 where it was not.
@@ -67,7 +67,7 @@ func index(sent []faketds.Request, text string) int {
 func TestMigrate_AnEmptyDatabase(t *testing.T) {
 	d := &database{}
 	d.busy.Store(2)
-	from, to, sent, _, err := d.migrate(t)
+	from, to, sent, err := d.migrate(t)
 	require.NoError(t, err)
 	require.EqualValues(t, 0, from)
 	require.EqualValues(t, schemaVersion, to)
@@ -99,7 +99,7 @@ func TestMigrate_AnEmptyDatabase(t *testing.T) {
 
 func TestMigrate_NothingToDo(t *testing.T) {
 	d := &database{schema: 1, ours: 1, others: 14, version: schemaVersion}
-	from, to, sent, _, err := d.migrate(t)
+	from, to, sent, err := d.migrate(t)
 	require.NoError(t, err)
 	require.EqualValues(t, schemaVersion, from)
 	require.EqualValues(t, schemaVersion, to)
@@ -112,7 +112,7 @@ func TestMigrate_Refuses(t *testing.T) {
 		"another program":            {schema: 1, others: 1},
 		"the database has version 2": {schema: 1, ours: 1, others: 14, version: schemaVersion + 1},
 	} {
-		_, _, sent, _, err := d.migrate(t)
+		_, _, sent, err := d.migrate(t)
 		require.ErrorIs(t, err, storage.ErrSchema)
 		require.ErrorContains(t, err, want)
 		require.Equal(t, -1, index(sent, "CREATE "), "nothing was changed")

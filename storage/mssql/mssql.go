@@ -81,8 +81,9 @@ func Open(ctx context.Context, c Config) (*rowlock.Store, error) {
 		if j.unsafe != "" && !c.AllowUnsafeDurability {
 			return nil, fmt.Errorf("mssql: open: %w: %s", storage.ErrUnsafeDurability, j.unsafe)
 		}
-		for _, warning := range j.warnings {
-			c.log().WarnContext(ctx, warning, "version", found.version)
+		if j.foreign {
+			c.log().WarnContext(ctx, "THIS IS NOT MICROSOFT'S SQL SERVER: whether it keeps the promises of QueueBox, "+
+				"most of all that two workers never hold one message, is not known", "version", found.version)
 		}
 		s, err := rowlock.New(db, engine(c), rowlock.Options{
 			Capabilities: storage.Capabilities{

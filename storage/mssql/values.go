@@ -152,6 +152,7 @@ func declare(v any) (typed, error) {
 		return typed{"nvarchar(2000)", r.String()}, nil
 	case reflect.Float64:
 		return typed{"float", r.Float()}, nil
+	default:
+		return typed{}, fmt.Errorf("a %T has no declared type", v)
 	}
-	return typed{}, fmt.Errorf("a %T has no declared type", v)
 }

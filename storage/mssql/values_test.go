@@ -56,7 +56,8 @@ func TestValues_OneTypeEach(t *testing.T) {
 		want     []any
 	}{
 		{"datetime2(6)", []any{v.Time(at), v.Time(time.Time{}), v.Time(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)), v.Time(time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC))}, []any{
-			civil.DateTimeOf(time.Date(2031, 2, 3, 3, 5, 6, 789123000, time.UTC)), mssqldb.NullDateTime{},
+			civil.DateTimeOf(time.Date(2031, 2, 3, 3, 5, 6, 789123000, time.UTC)),
+			mssqldb.NullDateTime{},
 			civil.DateTimeOf(latest), civil.DateTimeOf(earliest),
 		}},
 		{"uniqueidentifier", []any{v.Token(token), v.Token([16]byte{})}, []any{mssqldb.UniqueIdentifier(token), sql.NullString{}}},

@@ -2,7 +2,6 @@ package mssql
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +115,6 @@ func TestD3_AServerThatSaysNothing(t *testing.T) {
 	soon(t, func() {
 		_, err := Open(ctx, Config{URL: s.URL()})
 		require.ErrorIs(t, err, storage.ErrUnavailable)
-		require.True(t, errors.Is(err, context.DeadlineExceeded), err)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

@@ -5,7 +5,7 @@ SELECT CAST(SERVERPROPERTY('EngineEdition') AS int) AS edition,
     @@VERSION AS version,
     CAST(d.compatibility_level AS int) AS compatibility,
     CAST(d.delayed_durability AS int) AS delayed_durability,
-    CAST(CASE WHEN DATABASEPROPERTYEX(DB_NAME(), 'Updateability') = 'READ_ONLY' THEN 1 ELSE 0 END AS bit) AS read_only,
+    CAST(CASE WHEN CAST(DATABASEPROPERTYEX(DB_NAME(), 'Updateability') AS nvarchar(128)) = N'READ_ONLY' THEN 1 ELSE 0 END AS bit) AS read_only,
     @@OPTIONS AS options
 FROM sys.databases AS d
 WHERE d.name = DB_NAME()

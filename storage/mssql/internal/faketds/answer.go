@@ -27,7 +27,7 @@ type Answer struct {
 	Drop bool
 }
 
-// Set is a result: columns and rows. Values are int64, int32, bool, string, []byte, Guid,
+// Set is a result: columns and rows. Values are int64, int32, bool, string, []byte, GUID,
 // time.Time, float64 or nil; the first row that has none tells the type of a column.
 type Set struct {
 	Columns []string
@@ -39,8 +39,8 @@ type Set struct {
 // Rows makes a result of a row.
 func Rows(columns []string, rows ...[]any) Set { return Set{Columns: columns, Rows: rows} }
 
-// Guid is a uniqueidentifier as it stands on the wire.
-type Guid [16]byte
+// GUID is a uniqueidentifier as it stands on the wire.
+type GUID [16]byte
 
 // Error is an error of the database.
 type Error struct {
@@ -184,6 +184,7 @@ func (c *connection) tokens(r Request, a Answer) []byte {
 	}
 	if !failed {
 		switch r.Kind {
+		case Login, Batch, RPC:
 		case Begin:
 			c.mu.Lock()
 			c.next++
@@ -252,8 +253,8 @@ func typeOf(kind any) []byte {
 		return []byte{typeBitN, 1}
 	case float64:
 		return []byte{typeFloatN, 8}
-	case Guid:
-		return []byte{typeGuid, 16}
+	case GUID:
+		return []byte{typeGUID, 16}
 	case time.Time:
 		return []byte{typeDateTime2, 6}
 	case []byte:
@@ -265,7 +266,7 @@ func typeOf(kind any) []byte {
 
 func encode(kind, v any) []byte {
 	switch kind.(type) {
-	case int64, int, int32, bool, float64, Guid, time.Time:
+	case int64, int, int32, bool, float64, GUID, time.Time:
 		if v == nil {
 			return []byte{0}
 		}
@@ -288,7 +289,7 @@ func encode(kind, v any) []byte {
 		return []byte{1, 0}
 	case float64:
 		return binary.LittleEndian.AppendUint64([]byte{8}, math.Float64bits(v))
-	case Guid:
+	case GUID:
 		return append([]byte{16}, v[:]...)
 	case time.Time:
 		return append([]byte{8}, dateTime2(v)...)

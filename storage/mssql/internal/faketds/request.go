@@ -21,7 +21,7 @@ const ExecuteSQL = "procedure 10"
 // The types that the driver sends.
 const (
 	typeNull      = 0x1f
-	typeGuid      = 0x24
+	typeGUID      = 0x24
 	typeIntN      = 0x26
 	typeBitN      = 0x68
 	typeFloatN    = 0x6d
@@ -143,7 +143,7 @@ func value(s *scanner) (string, any) {
 	switch kind := s.byte(); kind {
 	case typeNull:
 		return "null", nil
-	case typeGuid:
+	case typeGUID:
 		s.byte()
 		return "uniqueidentifier", short(s)
 	case typeIntN:

@@ -157,8 +157,7 @@ func (s *Server) accept() {
 				s.mu.Unlock()
 			}()
 			if err := c.serve(); err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errDropped) {
-				var broken *net.OpError
-				if !errors.As(err, &broken) {
+				if _, broken := errors.AsType[*net.OpError](err); !broken {
 					s.t.Errorf("fake SQL Server: connection %d: %v", c.id, err)
 				}
 			}
