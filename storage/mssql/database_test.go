@@ -27,13 +27,14 @@ import (
 const testName = "queuebox-test"
 
 // testClock is a function that stands in for the clock. Like the clock of the database it is
-// read as it stands when a statement begins to use it; it is not inlined, so that the
+// read as it stands when a statement begins to use it, at any isolation level and without a
+// lock, since strangers read it in transactions that stay open; it is not inlined, so that the
 // statements around it keep their shape.
 var testClock = []string{
 	"CREATE TABLE queuebox.test_clock (id int NOT NULL PRIMARY KEY, now datetime2(6) NOT NULL)",
 	"INSERT INTO queuebox.test_clock (id, now) VALUES (1, '2030-01-02T03:04:05.678901')",
 	`CREATE FUNCTION queuebox.test_now() RETURNS datetime2(6) WITH INLINE = OFF AS
-		BEGIN RETURN (SELECT c.now FROM queuebox.test_clock AS c WHERE c.id = 1) END`,
+		BEGIN RETURN (SELECT c.now FROM queuebox.test_clock AS c WITH (NOLOCK) WHERE c.id = 1) END`,
 }
 
 // database is a database of a test, with sessions of the test itself on it.
@@ -68,6 +69,13 @@ func newDatabase(t testing.TB, clock bool) *database {
 			d.exec(t, text)
 		}
 		d.config.ClockExpr = "queuebox.test_now()"
+		// The procedures that others call (E12) have the clock in their texts.
+		for _, procedure := range []string{"own_mark", "own_enqueue"} {
+			text := d.rows(t, "SELECT OBJECT_DEFINITION(OBJECT_ID(N'queuebox."+procedure+"')) AS text")[0]["text"]
+			require.Contains(t, text, "SYSUTCDATETIME()")
+			text = strings.Replace(text, "CREATE PROCEDURE", "ALTER PROCEDURE", 1)
+			d.exec(t, strings.ReplaceAll(text, "SYSUTCDATETIME()", "queuebox.test_now()"))
+		}
 	}
 	d.store = open(t, d.config)
 	return d

@@ -230,12 +230,76 @@ var wants = map[string]want{
 		does: "DELETE SELECT", locks: "claim_slot", params: "queue_id", gives: change,
 		because: map[string]string{"bounded": "as many as max_in_flight was, narrow rows that nobody else looks at under the lock of the limit; locks never escalate"},
 	},
+
+	// What an operator does. He looks for messages without waiting; who moves them looks again
+	// under the lock. A message stays whose idempotency key somebody else has.
+	"pick_page_completed": {does: "SELECT", locks: "completed NOLOCK", params: "after look", gives: rows, because: map[string]string{"hints": judgedAgain}},
+	"pick_page_dead":      {does: "SELECT", locks: "dead NOLOCK INDEX(DEAD_QUEUE)", params: "queue_id after look", gives: rows, because: map[string]string{"hints": judgedAgain}},
+	"pick_page_pending":   {does: "SELECT", locks: "message NOLOCK", params: "after look", gives: rows, because: map[string]string{"hints": judgedAgain}},
+	"pick_completed":      {does: "SELECT", locks: "completed READPAST READCOMMITTEDLOCK ROWLOCK, queue NOLOCK", params: "queue_id list " + meant, gives: rows},
+	"pick_dead": {
+		does: "SELECT", locks: "ordering_key NOLOCK, dead READPAST READCOMMITTEDLOCK ROWLOCK, queue NOLOCK", params: "queue_id list " + meant, gives: rows,
+		because: map[string]string{"hints": "whether a key waits behind it says only which keys are locked; without the lock it is left"},
+	},
+	"pick_pending": {does: "SELECT", locks: "ordering_key NOLOCK, message READPAST READCOMMITTEDLOCK ROWLOCK, ordering_key", params: "queue_id list " + meant, gives: rows},
+	"redrive_lock": {does: "SELECT", locks: "dead UPDLOCK READPAST ROWLOCK", params: "queue_id list", gives: rows},
+	"redrive_copy": {
+		does: "SETIDENTITYINSERT INSERT SELECT SETIDENTITYINSERT", locks: "dead, queue NOLOCK, message", params: "list max_attempts now", gives: change,
+		because: map[string]string{"no surprise": "a message comes back with the id that it had", "count": "the setting is taken back behind it"},
+	},
+	"dead_delete":            {does: "DELETE SELECT", locks: "dead ROWLOCK", params: "queue_id list", gives: change},
+	"purge_completed_lock":   {does: "SELECT", locks: "completed UPDLOCK READPAST ROWLOCK", params: "queue_id list", gives: rows},
+	"purge_dead_lock":        {does: "SELECT", locks: "dead UPDLOCK READPAST ROWLOCK", params: "queue_id list", gives: rows},
+	"purge_pending_lock":     {does: "SELECT", locks: "ordering_key NOLOCK, message UPDLOCK READPAST ROWLOCK, ordering_key", params: "queue_id list " + meant, gives: rows},
+	"purge_completed_delete": {does: "DELETE SELECT", locks: "completed ROWLOCK", params: "queue_id list", gives: change},
+	"purge_pending_delete":   {does: "DELETE SELECT", locks: "message ROWLOCK", params: "queue_id list", gives: change},
+	"purge_history":          {does: "DELETE SELECT", locks: "settlement ROWLOCK", params: "queue_id list", gives: change},
+	"purge_keys_lock":        {does: "SELECT", locks: "idempotency_key UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
+	"purge_keys_left": {
+		does: "SELECT", locks: "idempotency_key NOLOCK", params: "list", gives: rows,
+		because: map[string]string{"hints": "a key that somebody writes may name the message still, so the message stays"},
+	},
+	"purge_keys_delete": {does: "DELETE SELECT", locks: "idempotency_key ROWLOCK", params: "list", gives: change},
+	"explain_message": {
+		does: "SELECT", locks: "ordering_key NOLOCK, dead NOLOCK, message NOLOCK, queue NOLOCK, message NOLOCK", params: "id now queue_id", gives: rows,
+		because: map[string]string{"hints": forPeople},
+	},
+	"explain_ahead": {
+		does: "SELECT", params: "id now queue_id ready_time urgency", gives: rows,
+		locks:   "message NOLOCK INDEX(MESSAGE_READY), message NOLOCK INDEX(MESSAGE_READY), message NOLOCK INDEX(MESSAGE_DELAYED)",
+		because: map[string]string{"hints": forPeople, "order": "whichever: no more than so many are counted"},
+	},
+	"explain_limit": {
+		does: "SELECT", locks: "claim_slot NOLOCK, message NOLOCK, claim_limit NOLOCK", params: "now queue_id", gives: rows,
+		because: map[string]string{"hints": forPeople},
+	},
+
+	// Transactions of others (E12). What is not committed yet is passed over; rows and marks are
+	// taken where no other server is at them.
+	"own_incoming":        {does: "SELECT", locks: "incoming READPAST READCOMMITTEDLOCK ROWLOCK INDEX(INCOMING_ID)", params: "from look", gives: rows},
+	"own_keyed":           {does: "SELECT", locks: "incoming READPAST READCOMMITTEDLOCK ROWLOCK INDEX(INCOMING_ID)", params: "from last", gives: rows},
+	"own_take":            {does: "SELECT", locks: "incoming UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
+	"own_incoming_delete": {does: "DELETE SELECT", locks: "incoming ROWLOCK", params: "list", gives: change},
+	"own_refuse":          {does: "UPDATE SELECT", locks: "incoming", params: "id why", gives: change},
+	"own_reused":          {does: "UPDATE SELECT", locks: "message ROWLOCK", params: "list", gives: change},
+	"own_reused_heads":    {does: "SELECT", locks: "message", params: "list", gives: rows},
+	"own_marked":          {does: "SELECT", locks: "marked READPAST READCOMMITTEDLOCK ROWLOCK INDEX(MARKED_SEQ)", params: "from look", gives: rows},
+	"own_marked_take":     {does: "SELECT", locks: "marked UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
+	"own_marked_delete":   {does: "DELETE SELECT", locks: "marked ROWLOCK", params: "list", gives: change},
+	"own_finish_lock":     {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
+	"own_finish_there":    {does: "SELECT", locks: "message NOLOCK", params: "list", gives: rows},
+	"own_finish_history":  {does: "INSERT SELECT", locks: "message, settlement", params: "list", gives: change},
+	"own_finish_complete": {does: "INSERT SELECT", locks: "ordering_key NOLOCK, message, completed", params: "list", gives: change},
+	"own_finish_dead":     {does: "INSERT SELECT", locks: "ordering_key NOLOCK, message, dead", params: "list", gives: change},
+	"own_finish_return":   {does: "UPDATE SELECT", locks: "message ROWLOCK", params: "list now", gives: change},
 }
 
 const (
 	// meant are the parameters by which lists, redrive and purge choose messages.
 	meant = "states dead_reasons ordering_key reason_codes error_contains worker_id min_create_time max_create_time"
 
+	judgedAgain  = "what is found is judged again, and locked before anything is done to it"
+	forPeople    = "an answer for people, who ask again"
 	lockedNext   = "what it finds is locked and looked at again before anything is deleted"
 	whereToBegin = "a hint for the next call, which looks from the start once an hour"
 	counts       = "counts are told with their time and may miss, or see, what is being committed right then"

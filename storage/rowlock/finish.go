@@ -135,13 +135,7 @@ func (c *session) takeMarks(ctx context.Context, marks []mark) ([]mark, error) {
 	for i, m := range marks {
 		seqs[i] = m.seq
 	}
-	got := make(map[int64]bool, len(marks))
-	err := c.each(ctx, qOwnMarkedTake, args(c.ids(seqs)), func(rows *sql.Rows) error {
-		var seq int64
-		err := rows.Scan(&seq)
-		got[seq] = true
-		return err
-	})
+	got, err := c.idsOf(ctx, qOwnMarkedTake, c.ids(seqs))
 	return slices.DeleteFunc(slices.Clone(marks), func(m mark) bool { return !got[m.seq] }), err
 }
 
@@ -197,22 +191,20 @@ func (c *session) finish(ctx context.Context, marks []mark, keys lockedKeys, res
 		}
 		res.Finished = append(res.Finished, storage.FinishedMark{Ref: m.ref(), Outcome: m.outcome})
 	}
-	now := a("now", c.s.engine.Values.Time(res.Now))
 	for _, step := range []struct {
-		q    statement
-		on   []int64
-		args []Arg
-	}{
-		{qOwnFinishHistory, told, nil},
-		{qOwnFinishComplete, completed, nil},
-		{qOwnFinishDead, dead, nil},
-		{qMessageDelete, ending, nil},
-		{qOwnFinishReturn, back, args(now)},
-	} {
+		q  statement
+		on []int64
+	}{{qOwnFinishHistory, told}, {qOwnFinishComplete, completed}, {qOwnFinishDead, dead}, {qMessageDelete, ending}} {
 		if len(step.on) == 0 {
 			continue
 		}
-		if err := c.exactly(ctx, step.q, len(step.on), append(step.args, c.ids(step.on))...); err != nil {
+		if err := c.exactly(ctx, step.q, len(step.on), c.ids(step.on)); err != nil {
+			return nil, err
+		}
+	}
+	if len(back) > 0 {
+		now := a("now", c.s.engine.Values.Time(res.Now))
+		if err := c.exactly(ctx, qOwnFinishReturn, len(back), c.ids(back), now); err != nil {
 			return nil, err
 		}
 	}
@@ -253,12 +245,5 @@ func (c *session) liveAmong(ctx context.Context, marks []mark) (map[int64]bool, 
 	for i, m := range marks {
 		ids[i] = m.id
 	}
-	there := make(map[int64]bool, len(marks))
-	err := c.each(ctx, qOwnFinishThere, args(c.ids(ids)), func(rows *sql.Rows) error {
-		var id int64
-		err := rows.Scan(&id)
-		there[id] = true
-		return err
-	})
-	return there, err
+	return c.idsOf(ctx, qOwnFinishThere, c.ids(ids))
 }

@@ -28,10 +28,10 @@ const (
 	countRows = 5000
 )
 
-// pile is one of the tables that messages are in, with the statements that look at it. page
-// gives the ids to look at, pick those of them that a filter means, lock those that nobody
-// else holds, and remove deletes them.
-type pile struct{ page, pick, lock, remove statement }
+// pile is one of the tables that messages are in, with the statements that look at it. walk
+// gives the ids to look at, choose those of them that a filter means, hold those that nobody
+// else holds, and drop deletes them.
+type pile struct{ walk, choose, hold, drop statement }
 
 var (
 	pileCompleted = pile{qPickPageCompleted, qPickCompleted, qPurgeCompletedLock, qPurgeCompletedDelete}
@@ -75,7 +75,7 @@ func (s *Store) search(ctx context.Context, what string, k pile, f storage.ListM
 		if len(ids) == looks {
 			out.last = ids[looks-1]
 		}
-		return c.each(ctx, k.pick, append(slices.Clone(filter), c.ids(ids)), func(rows *sql.Rows) error {
+		return c.each(ctx, k.choose, append(filter, c.ids(ids)), func(rows *sql.Rows) error {
 			var m picked
 			err := rows.Scan(&m.id, &m.orderingKey, &m.bytes, &m.blocks)
 			if len(f.Positions) == 0 || slices.Contains(f.Positions, m.position()) {
@@ -101,7 +101,7 @@ func (c *session) lookAt(ctx context.Context, k pile, f storage.ListMessagesPara
 		return named[first:min(len(named), first+looks)], nil
 	}
 	ids := make([]int64, 0, looks)
-	err := c.each(ctx, k.page, args(a("queue_id", f.QueueID), a("after", after), a("look", looks)), func(rows *sql.Rows) error {
+	err := c.each(ctx, k.walk, args(a("queue_id", f.QueueID), a("after", after), a("look", looks)), func(rows *sql.Rows) error {
 		var id int64
 		err := rows.Scan(&id)
 		ids = append(ids, id)

@@ -79,10 +79,6 @@ func (k pile) holds(f storage.ListMessagesParams) bool {
 // purge deletes what was found and nobody holds. Live messages need their ordering keys, and
 // so does a dead one behind which its key waits.
 func (s *Store) purge(ctx context.Context, k pile, f storage.ListMessagesParams, rows []picked, out *storage.BatchResult) error {
-	filter, err := filterArgs(s.engine.Values, f)
-	if err != nil {
-		return err
-	}
 	var names []keyName
 	needs := func(m picked) bool { return m.orderingKey != "" && (k == pilePending || k == pileDead && m.blocks) }
 	for _, m := range rows {
@@ -104,7 +100,7 @@ func (s *Store) purge(ctx context.Context, k pile, f storage.ListMessagesParams,
 				may = append(may, m.id)
 			}
 		}
-		n, err := c.purge(ctx, k, filter, may)
+		n, err := c.purge(ctx, k, f, may)
 		if err != nil {
 			return rollback, err
 		}
@@ -124,12 +120,13 @@ type doomed struct {
 
 // purge deletes those of the messages that nobody else holds, with their idempotency keys and
 // their history.
-func (c *session) purge(ctx context.Context, k pile, filter []Arg, ids []int64) (int, error) {
-	if len(ids) == 0 {
-		return 0, nil
+func (c *session) purge(ctx context.Context, k pile, f storage.ListMessagesParams, ids []int64) (int, error) {
+	filter, err := filterArgs(c.s.engine.Values, f)
+	if err != nil || len(ids) == 0 {
+		return 0, err
 	}
 	var rows []doomed
-	err := c.each(ctx, k.lock, append(slices.Clone(filter), c.ids(ids)), func(r *sql.Rows) error {
+	err = c.each(ctx, k.hold, append(filter, c.ids(ids)), func(r *sql.Rows) error {
 		var m doomed
 		var orderingKey string
 		err := r.Scan(&m.id, &m.idempotencyKey, &orderingKey)
@@ -140,18 +137,17 @@ func (c *session) purge(ctx context.Context, k pile, filter []Arg, ids []int64) 
 	if err != nil {
 		return 0, err
 	}
-	queue := filter[slices.IndexFunc(filter, func(f Arg) bool { return f.Name == "queue_id" })]
-	if rows, err = c.freeNames(ctx, queue.Value, rows); err != nil || len(rows) == 0 {
+	if rows, err = c.freeNames(ctx, f.QueueID, rows); err != nil || len(rows) == 0 {
 		return 0, err
 	}
 	gone := make([]int64, len(rows))
 	for i, m := range rows {
 		gone[i] = m.id
 	}
-	if _, err := c.change(ctx, qPurgeHistory, queue, c.ids(gone)); err != nil {
+	if _, err := c.change(ctx, qPurgeHistory, a("queue_id", f.QueueID), c.ids(gone)); err != nil {
 		return 0, err
 	}
-	n, err := c.change(ctx, k.remove, queue, c.ids(gone))
+	n, err := c.change(ctx, k.drop, a("queue_id", f.QueueID), c.ids(gone))
 	if err == nil && int(n) != len(gone) {
 		err = fmt.Errorf("purge: %d messages locked, %d removed", len(gone), n)
 	}
@@ -160,7 +156,7 @@ func (c *session) purge(ctx context.Context, k pile, filter []Arg, ids []int64) 
 
 // freeNames removes the idempotency keys that name the messages, and leaves the messages out
 // whose keys somebody else has: nobody who has a message waits for a key.
-func (c *session) freeNames(ctx context.Context, queueID any, rows []doomed) ([]doomed, error) {
+func (c *session) freeNames(ctx context.Context, queueID int32, rows []doomed) ([]doomed, error) {
 	var list [][]any
 	for _, m := range rows {
 		if m.idempotencyKey != "" {
@@ -170,20 +166,13 @@ func (c *session) freeNames(ctx context.Context, queueID any, rows []doomed) ([]
 	if len(list) == 0 {
 		return rows, nil
 	}
-	locked, left := make(map[int64]bool), make(map[int64]bool)
-	for _, look := range []struct {
-		q    statement
-		into map[int64]bool
-	}{{qPurgeKeysLock, locked}, {qPurgeKeysLeft, left}} {
-		err := c.each(ctx, look.q, args(c.list(list)), func(r *sql.Rows) error {
-			var position int64
-			err := r.Scan(&position)
-			look.into[position] = true
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+	locked, err := c.idsOf(ctx, qPurgeKeysLock, c.list(list))
+	if err != nil {
+		return nil, err
+	}
+	left, err := c.idsOf(ctx, qPurgeKeysLeft, c.list(list))
+	if err != nil {
+		return nil, err
 	}
 	list = slices.DeleteFunc(list, func(k []any) bool { return !locked[k[2].(int64)] }) //nolint:forcetypeassert // It is what stands there.
 	if len(list) > 0 {

@@ -96,8 +96,7 @@ func (c *session) redrive(ctx context.Context, p storage.RedriveParams, rows []p
 		return 0, nil
 	}
 	locked := make(map[int64]bool, len(ids))
-	queue := a("queue_id", p.Filter.QueueID)
-	err := c.each(ctx, qRedriveLock, args(queue, c.ids(ids)), func(rows *sql.Rows) error {
+	err := c.each(ctx, qRedriveLock, args(a("queue_id", p.Filter.QueueID), c.ids(ids)), func(rows *sql.Rows) error {
 		var (
 			id   int64
 			name string
@@ -128,7 +127,7 @@ func (c *session) redrive(ctx context.Context, p storage.RedriveParams, rows []p
 	if err != nil {
 		return 0, err
 	}
-	removed, err := c.change(ctx, qDeadDelete, queue, c.ids(gone))
+	removed, err := c.change(ctx, qDeadDelete, a("queue_id", p.Filter.QueueID), c.ids(gone))
 	if err == nil && (copied != removed || int(copied) != len(moved)) {
 		err = fmt.Errorf("redrive: %d messages locked, %d copied, %d removed", len(moved), copied, removed)
 	}

@@ -40,7 +40,7 @@ func ownRules() []rule {
 		{name: "E12_an_open_transaction_slows_nobody", clocks: realClock, run: ownOpen, skip: needsRowLocks},
 		{name: "E12_O1_O9_random_transactions", clocks: realClock, run: ownRandom},
 	}
-	for _, level := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "IMMEDIATE"} {
+	for _, level := range []string{"READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "SNAPSHOT", "IMMEDIATE"} {
 		at := func(name string, clocks clock, run func(*testing.T, *env, string)) rule {
 			return rule{
 				name: "E12_" + strings.ReplaceAll(strings.ToLower(level), " ", "_") + "/" + name, clocks: clocks,

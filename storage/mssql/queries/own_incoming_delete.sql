@@ -1,5 +1,6 @@
 -- Removes rows that the transaction has taken: they were placed, or are duplicates.
 -- Leans on the primary key.
-DELETE FROM queuebox.incoming WITH (ROWLOCK)
-WHERE id IN (SELECT j.id FROM OPENJSON(@list) WITH (id bigint '$[0]') AS j);
+DELETE i FROM OPENJSON(@list) WITH (id bigint '$[0]') AS j
+INNER LOOP JOIN queuebox.incoming AS i WITH (ROWLOCK) ON i.id = j.id
+OPTION (FORCE ORDER);
 SELECT @@ROWCOUNT AS changed;

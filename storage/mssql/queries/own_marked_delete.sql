@@ -1,4 +1,5 @@
 -- Removes marks that the transaction has taken and finished. Leans on the primary key.
-DELETE FROM queuebox.marked WITH (ROWLOCK)
-WHERE seq IN (SELECT j.seq FROM OPENJSON(@list) WITH (seq bigint '$[0]') AS j);
+DELETE k FROM OPENJSON(@list) WITH (seq bigint '$[0]') AS j
+INNER LOOP JOIN queuebox.marked AS k WITH (ROWLOCK) ON k.seq = j.seq
+OPTION (FORCE ORDER);
 SELECT @@ROWCOUNT AS changed;

@@ -7,7 +7,6 @@
 -- his lease ran out; what was settled stands in the history. IDENTITY_INSERT needs a login that
 -- may alter the table, as the one that migrates may. Leans on the primary keys.
 SET IDENTITY_INSERT queuebox.message ON;
-DECLARE @copied bigint;
 INSERT INTO queuebox.message (id, queue_id, place, urgency, ready_time, create_time, expire_time, key_id, token, attempt,
     max_attempts, payload_bytes, wire_bytes, worker_id, last_error, reason_code, content_type, idempotency_key, attributes, payload)
 SELECT d.id, d.queue_id, CASE WHEN j.key_id > 0 THEN 2 WHEN j.delay_us > 0 THEN 1 ELSE 0 END, -CAST(d.priority AS bigint),
@@ -21,6 +20,5 @@ INNER LOOP JOIN queuebox.dead AS d ON d.id = j.id
 INNER LOOP JOIN queuebox.queue AS q WITH (NOLOCK) ON q.queue_id = d.queue_id
 CROSS APPLY (SELECT CAST(CASE WHEN @max_attempts > 0 THEN @max_attempts ELSE q.max_attempts END AS bigint) AS allowed) AS a
 OPTION (FORCE ORDER);
-SET @copied = @@ROWCOUNT;
+SELECT @@ROWCOUNT AS changed;
 SET IDENTITY_INSERT queuebox.message OFF;
-SELECT @copied AS changed;

@@ -3,7 +3,7 @@
 -- time is the storage clock. No row where the message is not live.
 -- Leans on the primary keys and message_head.
 SELECT m.place, m.state, m.cancel_requested, m.urgency, m.ready_time,
-    h.id, CASE h.state WHEN 3 THEN 1 ELSE h.state END,
+    h.id AS head, CASE h.state WHEN 3 THEN 1 ELSE h.state END,
     CASE WHEN m.place = 2 AND q.ordering_mode = 2 THEN (
         SELECT k.blocked_by FROM ordering_key AS k STRAIGHT_JOIN dead AS d ON d.id = k.blocked_by DIV 2
         WHERE k.key_id = m.key_id AND d.state = 4 AND k.blocked_by < m.id * 2 + 1) END,
