@@ -403,7 +403,7 @@ func settleAnswers() map[string]func(r faketds.Request) faketds.Answer {
 		"key_lock": always(rows([]string{"key_id"}, []any{int64(5)})),
 		"key_look": always(rows([]string{"key_id", "queue_id", "blocked_by", "blocked", "head", "pending", "parked"},
 			[]any{int64(5), int32(7), nil, false, nil, false, int64(12)})),
-		"key_heads": always(rows([]string{"id", "place", "free"}, []any{int64(12), int32(2), true})),
+		"key_heads": always(rows([]string{"id", "place", "free", "now"}, []any{int64(12), int32(2), true, fakeNow})),
 	}
 }
 
@@ -426,7 +426,7 @@ func TestSettle_OnTheWire(t *testing.T) {
 		}},
 		{"complete, with a key", settle(23, storage.ActionComplete), []string{
 			"begin", "keys_of" + declaredList, "key_lock" + declaredList, "settle_lock" + declaredList, "complete_copy" + withNow,
-			"message_delete" + declaredList, "key_look" + declaredList, "key_heads" + declaredList, "key_promote" + declaredList, "commit",
+			"message_delete" + declaredList, "key_look" + declaredList, "key_heads" + declaredList, "key_promote" + withNow, "commit",
 		}},
 		{"retry", settle(20, storage.ActionRetry), []string{
 			"begin", "settle_lock" + declaredList, "settle_return: @now datetime2(6), @list nvarchar(max)", "settle_history" + withNow, "commit",
