@@ -3,6 +3,6 @@
 -- transaction, and nobody renews a lease that is over. Leans on the primary key.
 SELECT STRAIGHT_JOIN m.id
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
-JOIN message AS m ON m.id = j.id
+JOIN message AS m FORCE INDEX (PRIMARY) ON m.id = j.id
 WHERE m.state = 1 AND m.lease_end <= {{now}}
 FOR UPDATE SKIP LOCKED

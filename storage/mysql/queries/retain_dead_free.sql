@@ -2,6 +2,6 @@
 -- Leans on the primary keys.
 DELETE k
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
-STRAIGHT_JOIN dead AS m ON m.id = j.id
-STRAIGHT_JOIN idempotency_key AS k ON k.queue_id = m.queue_id AND k.name = m.idempotency_key
+STRAIGHT_JOIN dead AS m FORCE INDEX (PRIMARY) ON m.id = j.id
+STRAIGHT_JOIN idempotency_key AS k FORCE INDEX (PRIMARY) ON k.queue_id = m.queue_id AND k.name = m.idempotency_key
 WHERE m.idempotency_key <> '' AND k.position DIV 2 = m.id

@@ -2,5 +2,5 @@
 -- keys.
 SELECT t.as_of, t.ready, t.delayed_count, t.blocked, t.leased, t.lease_expired, t.completed, t.dead, t.oldest_ready
 FROM queue AS q
-LEFT JOIN queue_stats AS t ON t.queue_id = q.queue_id
+LEFT JOIN queue_stats AS t FORCE INDEX (PRIMARY) ON t.queue_id = q.queue_id
 WHERE q.queue_id = :queue_id
