@@ -157,10 +157,11 @@ type old struct {
 // run deletes the old rows of one queue and kind, until none is left or a bound is met, and
 // notes where the next call starts.
 func (r *retention) run(ctx context.Context, queueID int32, k aging, f floor) error {
-	from := r.s.floors.of[f]
-	if from.Before(earliestTime) {
-		from = earliestTime
+	start := r.s.floors.of[f]
+	if start.Before(earliestTime) {
+		start = earliestTime
 	}
+	from := start
 	stuck := time.Time{} // of the oldest row that somebody else keeps from going
 	for more := true; more; {
 		if r.left <= 0 || r.batches >= retainBatches {
@@ -192,7 +193,8 @@ func (r *retention) run(ctx context.Context, queueID int32, k aging, f floor) er
 		r.s.floors.of[f] = stuck
 		return nil
 	}
-	return r.note(ctx, queueID, k, f, from)
+	// From the start of this call, since a row may have been passed over that somebody had locked.
+	return r.note(ctx, queueID, k, f, start)
 }
 
 // note notes the time of the oldest row that is left.
