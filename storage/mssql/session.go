@@ -1,6 +1,7 @@
 package mssql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -113,13 +114,13 @@ func single(ctx context.Context, q rowlock.Querier, text string, dest ...any) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	if !rows.Next() {
-		if err := rows.Err(); err != nil {
+	err = sql.ErrNoRows
+	for rows.Next() {
+		if err = rows.Scan(dest...); err != nil {
 			return err
 		}
-		return sql.ErrNoRows
 	}
-	return rows.Scan(dest...)
+	return cmp.Or(rows.Err(), err)
 }
 
 // call runs a stored procedure by RPC, so that its parameters have the types that the procedure

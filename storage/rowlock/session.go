@@ -69,11 +69,9 @@ func (c *session) one(ctx context.Context, q statement, args []Arg, dest ...any)
 	return err
 }
 
-// errEnough stops each; it is no error of the call.
-var errEnough = errors.New("enough")
-
-// each calls fn for every row, until fn says errEnough. fn runs no statement: a connection
-// has one at a time.
+// each calls fn for every row. fn runs no statement: a connection has one at a time. The rows
+// are read to their end: rows that are closed before it cancel their statement, which on SQL
+// Server may take the transaction with it.
 func (c *session) each(ctx context.Context, q statement, args []Arg, fn func(rows *sql.Rows) error) error {
 	st, err := c.statement(q)
 	if err != nil {
@@ -85,9 +83,7 @@ func (c *session) each(ctx context.Context, q statement, args []Arg, fn func(row
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		if err := fn(rows); errors.Is(err, errEnough) {
-			return nil
-		} else if err != nil {
+		if err := fn(rows); err != nil {
 			return fmt.Errorf("%s: %w", q, err)
 		}
 	}
