@@ -227,13 +227,14 @@ func TestC14_ClaimIDOnTheWire(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		declaredLook, "begin", "sys.sp_getapplock", declaredLock, declaredLease, declaredTaken,
-		"claim_call_add: @queue_id int, @list nvarchar(max)", "commit",
+		declaredLook, "begin", "sys.sp_getapplock", "claim_call_add: @queue_id int, @list nvarchar(max)",
+		declaredLock, declaredLease, declaredTaken, "claim_call_held: @list nvarchar(max), @queue_id int", "commit",
 	}, x.heard())
 	require.Equal(t, [][]any{{"00010203-0405-0607-0809-0A0B0C0D0E0F"}}, list(x.sent("claim_look"), "claim_ids"))
-	call := list(x.sent("claim_call_add"), "list")[0]
+	require.Equal(t, [][]any{{"00010203-0405-0607-0809-0A0B0C0D0E0F", "me"}}, list(x.sent("claim_call_add"), "list"))
+	call := list(x.sent("claim_call_held"), "list")[0]
 	require.Equal(t, "00010203-0405-0607-0809-0A0B0C0D0E0F", call[0])
-	held, err := base64.StdEncoding.DecodeString(call[2].(string)) //nolint:forcetypeassert // A text of JSON.
+	held, err := base64.StdEncoding.DecodeString(call[1].(string)) //nolint:forcetypeassert // A text of JSON.
 	require.NoError(t, err)
 	require.Len(t, held, 2*(8+16))
 }
@@ -480,8 +481,7 @@ func TestC15_GiveBackOnTheWire(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, res.GivenBack)
 	require.Equal(t, []string{
-		"begin", "now", "claim_call_drop: @queue_id int, @claim_id uniqueidentifier", "held_lock" + declaredList, "give_back" + declaredList, "commit",
+		"begin", "now", "claim_call_drop: @list nvarchar(max), @queue_id int", "held_lock" + declaredList, "give_back" + declaredList, "commit",
 	}, x.heard())
-	id, _ := x.sent("claim_call_drop").Param("claim_id")
-	require.Equal(t, faketds.Param{Name: "claim_id", Type: "uniqueidentifier", Value: []byte{3: 1, 15: 0}}, id)
+	require.Equal(t, [][]any{{"01000000-0000-0000-0000-000000000000"}}, list(x.sent("claim_call_drop"), "list"))
 }

@@ -103,7 +103,8 @@ var wants = map[string]want{
 	"claim_call_lock":     {does: "SELECT", locks: "claim_call UPDLOCK ROWLOCK FORCESEEK", params: "queue_id list", gives: rows},
 	"claim_call_add":      {does: "INSERT SELECT", locks: "claim_call", params: "queue_id list", gives: change},
 	"claim_call_replayed": {does: "UPDATE SELECT", locks: "claim_call ROWLOCK", params: "queue_id list", gives: change},
-	"claim_call_drop":     {does: "DELETE SELECT", locks: "claim_call ROWLOCK", params: "queue_id claim_id", gives: change},
+	"claim_call_held":     {does: "UPDATE SELECT", locks: "claim_call ROWLOCK", params: "queue_id list", gives: change},
+	"claim_call_drop":     {does: "DELETE SELECT", locks: "claim_call ROWLOCK", params: "queue_id list", gives: change},
 
 	// Give back and renew: the lock first, the fence in a later statement (S13).
 	"held_lock": {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},

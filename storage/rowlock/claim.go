@@ -205,13 +205,23 @@ func (k *claiming) run(ctx context.Context) (verdict, error) {
 			return verdict(wrote), nil
 		}
 	}
+	if allowed > 0 {
+		if err := k.guard(ctx); err != nil || k.met {
+			return rollback, err
+		}
+	}
 	taken, err := k.take(ctx, allowed)
 	if err != nil {
 		return rollback, err
 	}
 	claimed, err := k.deal(ctx, taken)
-	if err != nil || k.met {
+	if err != nil {
 		return rollback, err
+	}
+	if allowed > 0 && (len(taken) > 0 || k.moved) {
+		if err := k.note(ctx); err != nil {
+			return rollback, err
+		}
 	}
 	if l != nil {
 		if err := l.spend(ctx, claimed, &k.res); err != nil {
@@ -424,5 +434,5 @@ func (k *claiming) deal(ctx context.Context, taken []candidate) ([]storage.Claim
 			return nil, fmt.Errorf("message %d was leased and is not there", taken[i].id)
 		}
 	}
-	return claimed, k.note(ctx)
+	return claimed, nil
 }

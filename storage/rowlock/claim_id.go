@@ -1,9 +1,11 @@
 package rowlock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/binary"
+	"slices"
 
 	"github.com/queuebox/queuebox/storage"
 )
@@ -11,7 +13,9 @@ import (
 const (
 	qClaimCallLock     statement = "claim_call_lock"
 	qClaimCallAdd      statement = "claim_call_add"
+	qClaimCallHeld     statement = "claim_call_held"
 	qClaimCallReplayed statement = "claim_call_replayed"
+	qClaimCallDrop     statement = "claim_call_drop"
 	qClaimHeld         statement = "claim_held"
 )
 
@@ -112,30 +116,55 @@ func (k *claiming) heldBy(call earlier) []storage.HeldClaim {
 	return claims
 }
 
-// note keeps which messages the calls with a claim id have got. The key of the rows is the
-// guard against two running calls of one id (C14): where another was faster, nothing of this
-// claim happens, and the next look finds it.
-func (k *claiming) note(ctx context.Context) error {
+// guard makes the rows of the calls that have a claim id, before the claim looks for messages.
+// The key of the rows is what two running calls of one id meet at (C14): the second waits for the
+// first, nothing of it happens, and its next look finds the row.
+func (k *claiming) guard(ctx context.Context) error {
 	var list [][]any
 	for i, call := range k.p.Calls {
-		out := k.res.Calls[i]
-		if call.ClaimID == (storage.ClaimID{}) || out.Status != storage.ClaimServed || len(out.Messages) == 0 {
-			continue
+		if call.ClaimID != (storage.ClaimID{}) && k.res.Calls[i].Status == storage.ClaimServed {
+			list = append(list, []any{k.tokenText(call.ClaimID), call.WorkerID})
 		}
-		held := make([]byte, 0, heldBytes*len(out.Messages))
-		for _, m := range out.Messages {
-			held = binary.BigEndian.AppendUint64(held, uint64(m.Message.Ref.Position))
-			held = append(held, m.Token[:]...)
-		}
-		list = append(list, []any{k.tokenText(call.ClaimID), call.WorkerID, held})
 	}
 	if len(list) == 0 {
 		return nil
 	}
+	// In one order, whatever that of the calls: two claims may have several ids in common.
+	slices.SortFunc(list, func(x, y []any) int { return cmp.Compare(x[0].(string), y[0].(string)) })
 	_, err := k.c.change(ctx, qClaimCallAdd, a("queue_id", k.p.QueueID), k.c.list(list))
 	if err != nil && k.c.s.engine.Errors.Duplicate(err) {
 		k.met = true
 		return nil
 	}
 	return err
+}
+
+// note keeps which messages the calls with a claim id have got; a call that got none leaves no
+// row (C11).
+func (k *claiming) note(ctx context.Context) error {
+	var got, none [][]any
+	for i, call := range k.p.Calls {
+		out := k.res.Calls[i]
+		switch {
+		case call.ClaimID == (storage.ClaimID{}) || out.Status != storage.ClaimServed:
+		case len(out.Messages) == 0:
+			none = append(none, []any{k.tokenText(call.ClaimID)})
+		default:
+			held := make([]byte, 0, heldBytes*len(out.Messages))
+			for _, m := range out.Messages {
+				held = binary.BigEndian.AppendUint64(held, uint64(m.Message.Ref.Position))
+				held = append(held, m.Token[:]...)
+			}
+			got = append(got, []any{k.tokenText(call.ClaimID), held})
+		}
+	}
+	if len(got) > 0 {
+		if err := k.c.exactly(ctx, qClaimCallHeld, len(got), a("queue_id", k.p.QueueID), k.c.list(got)); err != nil {
+			return err
+		}
+	}
+	if len(none) > 0 {
+		return k.c.exactly(ctx, qClaimCallDrop, len(none), a("queue_id", k.p.QueueID), k.c.list(none))
+	}
+	return nil
 }

@@ -6,10 +6,7 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
-const (
-	qClaimCallDrop statement = "claim_call_drop"
-	qGiveBack      statement = "give_back"
-)
+const qGiveBack statement = "give_back"
 
 // GiveBack implements storage.Store. The row of a call with a claim id decides between it and a
 // repeat: who has it first excludes the other (C15). Messages that somebody else has locked stay
@@ -35,7 +32,7 @@ func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage
 			return rollback, err
 		}
 		if p.ClaimID != (storage.ClaimID{}) {
-			n, err := c.change(ctx, qClaimCallDrop, a("queue_id", p.QueueID), a("claim_id", s.engine.Values.Token(p.ClaimID)))
+			n, err := c.change(ctx, qClaimCallDrop, a("queue_id", p.QueueID), c.list([][]any{{s.engine.Values.TokenText(p.ClaimID)}}))
 			if err != nil || n == 0 {
 				return rollback, err
 			}
