@@ -15,8 +15,8 @@ var wants = map[string]want{
 	"key_ids":       {does: "SELECT", locks: "ordering_key NOLOCK FORCESEEK", params: "list", gives: rows},
 	"key_names":     {does: "SELECT", locks: "ordering_key NOLOCK", params: "list", gives: rows},
 	"keys_of":       {does: "SELECT", locks: "message NOLOCK, ordering_key NOLOCK", params: "list", gives: rows},
-	"key_lock":      {does: "SELECT", locks: "ordering_key UPDLOCK ROWLOCK", params: "list", gives: rows},
-	"key_lock_free": {does: "SELECT", locks: "ordering_key UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
+	"key_lock":      {does: "SELECT", locks: "ordering_key UPDLOCK ROWLOCK FORCESEEK", params: "list", gives: rows},
+	"key_lock_free": {does: "SELECT", locks: "ordering_key UPDLOCK READPAST ROWLOCK FORCESEEK", params: "list", gives: rows},
 	"key_add":       {does: "INSERT SELECT", locks: "ordering_key", params: "list", gives: change},
 	"key_look": {
 		does: "SELECT", params: "list", gives: rows,
