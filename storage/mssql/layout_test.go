@@ -25,7 +25,9 @@ type layout struct {
 	columns map[string][]column   // by table
 	indexes map[string]string     // name -> table
 	unique  map[string][][]string // the columns of each unique key of a table
-	trees   map[string]tree       // by file
+	// trees are those of the batches of the migrations; procedures are among them, by name.
+	trees      []tree
+	procedures map[string]tree
 }
 
 func (l layout) column(table, name string) (column, bool) {
@@ -38,32 +40,61 @@ func (l layout) column(table, name string) (column, bool) {
 }
 
 // up is the part of a migration that goes forward, without its comments.
-func up(text string) string {
+func up(text string) string { return strings.Join(batches(text), "\n") }
+
+// batches are the texts that a migration sends, one after the other, as goose cuts them: at each
+// line that ends with a semicolon, but for what stands between StatementBegin and
+// StatementEnd, which is one.
+func batches(text string) []string {
 	if at := strings.Index(text, "-- +goose Down"); at >= 0 {
 		text = text[:at]
 	}
-	var b strings.Builder
+	var (
+		list  []string
+		b     strings.Builder
+		whole bool
+	)
+	cut := func() {
+		if strings.TrimSpace(b.String()) != "" {
+			list = append(list, b.String())
+		}
+		b.Reset()
+	}
 	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
+		switch trimmed := strings.TrimSpace(line); {
+		case trimmed == "-- +goose StatementBegin":
+			cut()
+			whole = true
+		case trimmed == "-- +goose StatementEnd":
+			cut()
+			whole = false
+		case strings.HasPrefix(trimmed, "--"):
+		default:
 			b.WriteString(line)
+			if !whole && strings.HasSuffix(trimmed, ";") {
+				cut()
+			}
 		}
 	}
-	return b.String()
+	cut()
+	return list
 }
 
 func readLayout(t *testing.T) layout {
 	t.Helper()
-	l := layout{columns: map[string][]column{}, indexes: map[string]string{}, unique: map[string][][]string{}, trees: map[string]tree{}}
+	l := layout{columns: map[string][]column{}, indexes: map[string]string{}, unique: map[string][][]string{}, procedures: map[string]tree{}}
 	files, err := filepath.Glob("migrations/*.sql")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
 	for _, name := range files {
 		raw, err := os.ReadFile(name)
 		require.NoError(t, err)
-		tr := parseBatch(t, up(string(raw)))
-		l.trees[name] = tr
-		for _, s := range tr.statements {
-			switch s := s.(type) {
+		require.NotContains(t, string(raw), "+goose NO TRANSACTION", "a migration that broke off leaves nothing")
+		for _, batch := range batches(string(raw)) {
+			tr := parseBatch(t, batch)
+			require.Len(t, tr.statements, 1, "one statement a batch: %s", batch)
+			l.trees = append(l.trees, tr)
+			switch s := tr.statements[0].(type) {
 			case *ast.CreateTableStatement:
 				l.addTable(tr, s)
 			case *ast.CreateIndexStatement:
@@ -72,6 +103,11 @@ func readLayout(t *testing.T) layout {
 				if s.Unique {
 					l.unique[name] = append(l.unique[name], keyColumns(s.Columns))
 				}
+			case *ast.CreateProcedureStatement:
+				l.procedures[s.ProcedureReference.Name.BaseIdentifier.Value] = tr
+			case *ast.AlterTableSetStatement, *ast.InsertStatement:
+			default:
+				t.Errorf("a migration does %s", kind(s))
 			}
 		}
 	}
@@ -138,15 +174,18 @@ var (
 )
 
 // layoutProblems are what every table and index of the layout keeps.
-func layoutProblems(tr tree, l layout) []string {
+func layoutProblems(l layout) []string {
 	var found []string
 	wrong := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
-	for _, n := range all[*ast.SchemaObjectName](tr.statements) {
-		if n.BaseIdentifier != nil && l.columns[n.BaseIdentifier.Value] != nil && (n.SchemaIdentifier == nil || n.SchemaIdentifier.Value != "queuebox") {
-			wrong("%s has no schema", n.BaseIdentifier.Value)
+	text := ""
+	for _, tr := range l.trees {
+		text += strings.Join(strings.Fields(tr.text), " ") + "\n"
+		for _, n := range all[*ast.SchemaObjectName](tr.statements) {
+			if n.BaseIdentifier != nil && l.columns[n.BaseIdentifier.Value] != nil && (n.SchemaIdentifier == nil || n.SchemaIdentifier.Value != "queuebox") {
+				wrong("%s has no schema", n.BaseIdentifier.Value)
+			}
 		}
 	}
-	text := strings.Join(strings.Fields(tr.text), " ")
 	for table, columns := range l.columns {
 		if !strings.Contains(text, "ALTER TABLE queuebox."+table+" SET (LOCK_ESCALATION = DISABLE)") {
 			wrong("%s: many row locks may become one of the table", table)
@@ -177,10 +216,22 @@ func layoutProblems(tr tree, l layout) []string {
 			key(table, table, columns)
 		}
 	}
-	for _, i := range all[*ast.CreateIndexStatement](tr.statements) {
-		key(i.Name.Value, i.OnName.BaseIdentifier.Value, keyColumns(i.Columns))
-		if !strings.Contains(strings.ToUpper(tr.source(i)), "ALLOW_PAGE_LOCKS = OFF") {
-			wrong("%s may lock pages, which READPAST does not skip", i.Name.Value)
+	for _, tr := range l.trees {
+		for _, i := range all[*ast.CreateIndexStatement](tr.statements) {
+			key(i.Name.Value, i.OnName.BaseIdentifier.Value, keyColumns(i.Columns))
+			if !strings.Contains(strings.ToUpper(tr.source(i)), "ALLOW_PAGE_LOCKS = OFF") {
+				wrong("%s may lock pages, which READPAST does not skip", i.Name.Value)
+			}
+		}
+		for _, i := range all[*ast.UniqueConstraintDefinition](tr.statements) {
+			if i.ConstraintIdentifier == nil {
+				wrong("a key without a name: %s", tr.source(i))
+			} else if !strings.Contains(strings.ToUpper(tr.source(i)), "ALLOW_PAGE_LOCKS = OFF") {
+				wrong("%s may lock pages, which READPAST does not skip", i.ConstraintIdentifier.Value)
+			}
+		}
+		if len(all[*ast.ForeignKeyConstraintDefinition](tr.statements)) > 0 {
+			wrong("a foreign key, which reads another table under every write")
 		}
 	}
 	return found

@@ -26,6 +26,8 @@ const clock = "SYSUTCDATETIME()"
 type file struct {
 	name, raw, text string
 	tree            tree
+	// clock is what the fence compares the lease with.
+	clock string
 }
 
 // readFile reads a statement.
@@ -49,7 +51,7 @@ func newFile(t *testing.T, name, raw string) file {
 	}
 	text, err := rowlock.Text(&rowlock.Engine{Queries: files, Now: clock}, name)
 	require.NoError(t, err)
-	return file{name: name, raw: raw, text: text, tree: parseBatch(t, text)}
+	return file{name: name, raw: raw, text: text, tree: parseBatch(t, text), clock: clock}
 }
 
 // statementNames are the names of the statements of an engine.
@@ -100,21 +102,15 @@ func describe(f file) want {
 	if strings.Contains(f.text, "@@ROWCOUNT AS changed") {
 		w.gives = change
 	}
-	var locks []string
-	for _, tb := range f.tree.tables() {
-		locks = append(locks, strings.Join(append([]string{tb.name}, tb.hints...), " "))
-	}
-	w.locks = strings.Join(locks, ", ")
+	w.locks = strings.Join(locksOf(f.tree), ", ")
 	return w
 }
 
 // TestMigrationsParse: the layout is that of MySQL, table by table and column by column.
 func TestMigrationsParse(t *testing.T) {
 	l := readLayout(t)
-	for name, tr := range l.trees {
-		for _, problem := range layoutProblems(tr, l) {
-			t.Errorf("%s: %s", name, problem)
-		}
+	for _, problem := range layoutProblems(l) {
+		t.Error(problem)
 	}
 	mysql, _ := mysqlLayout(t)
 	for table, columns := range mysql {

@@ -64,17 +64,7 @@ func problems(f file, w want, l layout, calls []call) []string {
 	if got := strings.Join(f.tree.kinds(), " "); got != w.does {
 		wrong("it does %s, not %s", got, w.does)
 	}
-	var locks []string
-	for _, tb := range f.tree.tables() {
-		locks = append(locks, strings.Join(append([]string{tb.name}, tb.hints...), " "))
-	}
-	var expected []string
-	for part := range strings.SplitSeq(w.locks, ",") {
-		if words := strings.Fields(part); len(words) > 0 {
-			slices.Sort(words[1:])
-			expected = append(expected, strings.Join(words, " "))
-		}
-	}
+	locks, expected := locksOf(f.tree), sortedHints(w.locks)
 	if !slices.Equal(locks, expected) {
 		wrong("tables and hints are %q, not %q", locks, expected)
 	}
@@ -102,6 +92,27 @@ func problems(f file, w want, l layout, calls []call) []string {
 		}
 	}
 	return found
+}
+
+// locksOf are the tables of a text with their hints, in order.
+func locksOf(tr tree) []string {
+	var locks []string
+	for _, tb := range tr.tables() {
+		locks = append(locks, strings.Join(append([]string{tb.name}, tb.hints...), " "))
+	}
+	return locks
+}
+
+// sortedHints are the same of an expectation, which names hints in the order that people read.
+func sortedHints(text string) []string {
+	var locks []string
+	for part := range strings.SplitSeq(text, ",") {
+		if words := strings.Fields(part); len(words) > 0 {
+			slices.Sort(words[1:])
+			locks = append(locks, strings.Join(words, " "))
+		}
+	}
+	return locks
 }
 
 // calledBy compares a statement with the Go code that runs it.
@@ -480,7 +491,7 @@ func fences(f file, want want, _ layout) []string {
 			case name == "id" && b.ComparisonType == "Equals",
 				name == "token" && b.ComparisonType == "Equals",
 				name == "state" && b.ComparisonType == "Equals" && other == "1",
-				name == "lease_end" && b.ComparisonType == "GreaterThan" && other == clock:
+				name == "lease_end" && b.ComparisonType == "GreaterThan" && other == f.clock:
 				has[name] = true
 			}
 		}
