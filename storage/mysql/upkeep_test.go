@@ -53,16 +53,27 @@ func (d *database) beside(t testing.TB, text string, args ...any) (end func()) {
 	ctx := context.Background()
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	require.NoError(t, err)
-	rows, err := tx.QueryContext(ctx, text, args...)
-	require.NoError(t, err)
-	for rows.Next() { //nolint:revive // The rows are of no interest.
-	}
-	require.NoError(t, rows.Err())
-	require.NoError(t, rows.Close())
+	require.NoError(t, drain(ctx, tx, text, args...))
 	return func() {
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, conn.Close())
 	}
+}
+
+func drain(ctx context.Context, tx *sql.Tx, text string, args ...any) error {
+	rows, err := tx.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	n := 0
+	for rows.Next() {
+		n++
+	}
+	if n == 0 {
+		return sql.ErrNoRows
+	}
+	return rows.Err()
 }
 
 // D6, E5: a key that somebody holds keeps its message, and nobody waits; the next time both go.

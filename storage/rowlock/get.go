@@ -55,14 +55,13 @@ func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (
 // are asked once more at the end.
 func (c *session) message(ctx context.Context, ref storage.Ref, payload bool) (storage.Message, error) {
 	by := args(a("id", idOf(ref.Position)), a("queue_id", ref.QueueID), a("payload", payload))
-	finished := func(rows *sql.Rows) (storage.Message, error) { return scanFinished(rows) }
 	for _, look := range []struct {
 		q    statement
 		scan func(rows *sql.Rows) (storage.Message, error)
 	}{
 		{qMessageLive, c.scanShown},
-		{qMessageCompleted, finished},
-		{qMessageDead, finished},
+		{qMessageCompleted, scanFinished},
+		{qMessageDead, scanFinished},
 		{qMessageLive, c.scanShown},
 	} {
 		var m storage.Message

@@ -300,11 +300,12 @@ func (l *limits) spend(ctx context.Context, taken []storage.Claimed, res *storag
 			return err
 		}
 	}
-	switch res.Limit = l.why; l.why {
-	case storage.LimitRate:
-		res.More, res.LimitEnd = false, l.bucket.Next()
-	case storage.LimitInFlight:
+	res.Limit = l.why
+	if l.why != storage.LimitNone {
 		res.More, res.LimitEnd = false, l.firstEnd
+	}
+	if l.why == storage.LimitRate {
+		res.LimitEnd = l.bucket.Next()
 	}
 	return nil
 }

@@ -43,11 +43,11 @@ func (c *session) scanLive(rows *sql.Rows, more ...any) (out storage.Claimed, st
 		attributes, orderingKey, lastError sql.NullString
 		m                                  = &out.Message
 	)
-	into := []any{
+	into := append(make([]any, 0, 24+len(more)),
 		&id, &m.Ref.QueueID, &key, c.s.engine.Values.ScanToken((*[16]byte)(&out.Token)), &state, &outcome, &urgency,
 		&m.Attempt, &m.MaxAttempts, &m.PayloadBytes, &m.IdempotencyKey, &m.ContentType, &attributes, &orderingKey,
 		&m.CreateTime, &m.ReadyTime, &expire, &leaseEnd, &lastError, &m.ReasonCode, &m.WorkerID, &m.Payload,
-	}
+	)
 	if err := rows.Scan(append(into, more...)...); err != nil {
 		return out, state, err
 	}

@@ -162,7 +162,6 @@ func (r *retention) run(ctx context.Context, queueID int32, k aging, f floor) er
 		start = earliestTime
 	}
 	from := start
-	stuck := time.Time{} // of the oldest row that somebody else keeps from going
 	for more := true; more; {
 		if r.left <= 0 || r.batches >= retainBatches {
 			r.out.More = true
@@ -180,20 +179,13 @@ func (r *retention) run(ctx context.Context, queueID int32, k aging, f floor) er
 		if k.keys != "" {
 			r.out.Deleted += b.gone
 		}
-		if stuck.IsZero() {
-			stuck = b.stuck
-		}
 		if !b.last.IsZero() {
 			from = b.last
 		}
 		// Where nothing went although there is something, somebody holds it: not now.
 		more = b.more && b.gone > 0
 	}
-	if !stuck.IsZero() {
-		r.s.floors.of[f] = stuck
-		return nil
-	}
-	// From the start of this call, since a row may have been passed over that somebody had locked.
+	// From the start of this call, since a row may have been passed over that somebody held.
 	return r.note(ctx, queueID, k, f, start)
 }
 
@@ -223,10 +215,10 @@ func (r *retention) note(ctx context.Context, queueID int32, k aging, f floor, f
 
 // retained is what one batch did.
 type retained struct {
-	beaten      bool
-	gone        int
-	more        bool // there may be more
-	last, stuck time.Time
+	beaten bool
+	gone   int
+	more   bool      // there may be more
+	last   time.Time // of the last row that was looked at
 }
 
 func (r *retention) batch(ctx context.Context, queueID int32, k aging, from time.Time) (out retained, err error) {
@@ -260,7 +252,7 @@ func (r *retention) batch(ctx context.Context, queueID int32, k aging, from time
 		rows = rows[:n]
 		out.last = rows[n-1].time
 		if k.keys != "" {
-			rows, out.stuck, err = c.freeKeys(ctx, k, rows)
+			rows, err = c.freeKeys(ctx, k, rows)
 		}
 		if err != nil || len(rows) == 0 {
 			return rollback, err
@@ -299,10 +291,10 @@ func (c *session) oldList(rows []old) Arg {
 
 // freeKeys deletes the idempotency keys that still name the messages (E5), and tells which of
 // the messages may go. One whose key somebody else holds keeps its row until the next time.
-func (c *session) freeKeys(ctx context.Context, k aging, rows []old) (going []old, stuck time.Time, err error) {
+func (c *session) freeKeys(ctx context.Context, k aging, rows []old) ([]old, error) {
 	named, err := c.idsOf(ctx, k.keys, c.oldList(rows))
 	if err != nil || len(named) == 0 {
-		return rows, stuck, err
+		return rows, err
 	}
 	ids := make([]int64, 0, len(named))
 	for _, o := range rows {
@@ -312,17 +304,15 @@ func (c *session) freeKeys(ctx context.Context, k aging, rows []old) (going []ol
 	}
 	locked, err := c.idsOf(ctx, k.lock, c.ids(ids))
 	if err != nil {
-		return nil, stuck, err
+		return nil, err
 	}
 	ids = ids[:0]
+	var going []old
 	for _, o := range rows {
 		switch {
 		case locked[o.id]:
 			ids = append(ids, o.id)
 		case named[o.id]:
-			if stuck.IsZero() {
-				stuck = o.time
-			}
 			continue
 		}
 		going = append(going, o)
@@ -330,7 +320,7 @@ func (c *session) freeKeys(ctx context.Context, k aging, rows []old) (going []ol
 	if len(ids) > 0 {
 		_, err = c.change(ctx, k.free, c.ids(ids))
 	}
-	return going, stuck, err
+	return going, err
 }
 
 // idsOf reads the ids that a statement gives.
