@@ -159,9 +159,7 @@ func (c *session) findNames(ctx context.Context, names []keyName, ids map[keyNam
 	if len(names) == 0 {
 		return nil
 	}
-	names = slices.Clone(names)
-	slices.SortFunc(names, compareKeys)
-	names = slices.Compact(names)
+	names = distinctNames(slices.Clone(names))
 	find := func(names []keyName) error {
 		return c.each(ctx, qKeyIDs, args(c.names(names)), func(rows *sql.Rows) error {
 			var id int64

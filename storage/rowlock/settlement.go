@@ -197,10 +197,11 @@ func backoff(p storage.RetryPolicy, attempt int32, draw float64) time.Duration {
 // its rows: else a lease has ended since, and the transaction runs again (S2).
 func (c *session) apply(ctx context.Context, items []storage.Settlement, all []decided, now time.Time) error {
 	var (
-		completed, dead, back, history [][]any
-		gone                           []int64
-		heads                          []died
-		clock                          = a("now", c.s.engine.Values.Time(now))
+		completed, dead, back [][]any
+		history               = make([][]any, 0, len(all))
+		gone                  []int64
+		heads                 []died
+		clock                 = a("now", c.s.engine.Values.Time(now))
 	)
 	for _, d := range all {
 		it := &items[d.item]
