@@ -175,9 +175,9 @@ func noTextCompared(f file, _ want, l layout) []string {
 
 // lists: OPENJSON decodes base64 into varbinary(max) and is not known to do so for a length; an
 // index is not sought by a (max), so what is compared with a column is cast to its size.
-func lists(f file, _ want, l layout) []string {
+func lists(f file, _ want, _ layout) []string {
 	var found []string
-	max := map[string]bool{}
+	long := map[string]bool{} // columns of type (max)
 	for _, j := range all[*ast.OpenJsonTableReference](f.tree.statements) {
 		for _, item := range j.SchemaDeclarationItems {
 			name, typ := item.ColumnDefinition.ColumnIdentifier.Value, strings.ToLower(f.tree.source(item.ColumnDefinition.DataType))
@@ -191,13 +191,13 @@ func lists(f file, _ want, l layout) []string {
 				found = append(found, name+" has no path")
 			}
 			if strings.HasSuffix(typ, "(max)") && j.Alias != nil {
-				max[j.Alias.Value+"."+name] = true
+				long[j.Alias.Value+"."+name] = true
 			}
 		}
 	}
 	for _, b := range all[*ast.BooleanComparisonExpression](f.tree.statements) {
 		for _, e := range []ast.ScalarExpression{b.FirstExpression, b.SecondExpression} {
-			if max[f.tree.source(e)] {
+			if long[f.tree.source(e)] {
 				found = append(found, "no index serves "+f.tree.source(b))
 			}
 		}

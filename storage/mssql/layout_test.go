@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -257,7 +258,7 @@ func mysqlLayout(t *testing.T) (columns map[string][]string, indexes map[string]
 			for line := range strings.Lines(m[2]) {
 				if i := mysqlIndex.FindStringSubmatch(line); i != nil {
 					indexes[i[1]] = m[1]
-				} else if c := mysqlColumn.FindStringSubmatch(line); c != nil && !strings.Contains("PRIMARY UNIQUE KEY CONSTRAINT CHECK", c[1]) {
+				} else if c := mysqlColumn.FindStringSubmatch(line); c != nil && !slices.Contains([]string{"PRIMARY", "UNIQUE", "KEY", "CONSTRAINT", "CHECK"}, c[1]) {
 					columns[m[1]] = append(columns[m[1]], c[1])
 				}
 			}

@@ -201,10 +201,10 @@ func textHints(text string) []string {
 		}
 		depth, start := 1, at[1]
 		for i := start; i < len(text) && depth > 0; i++ {
-			switch c := text[i]; {
-			case c == '(':
+			switch text[i] {
+			case '(':
 				depth++
-			case c == ')':
+			case ')':
 				depth--
 			}
 			if depth == 1 && text[i] == ',' || depth == 0 {
