@@ -28,7 +28,7 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 		return storage.EnqueueResult{}, fmt.Errorf("%s: enqueue: %w", s.engine.Name, err)
 	}
 	var res storage.EnqueueResult
-	if plain(p.Messages) {
+	if plain(p.Messages, attributes) {
 		var b *batch
 		var rows []MessageRow
 		err = s.single(ctx, "enqueue", func(c *session) (err error) {
@@ -68,16 +68,16 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 }
 
 // plain tells that messages have no keys of either kind and go into one INSERT.
-func plain(messages []storage.NewMessage) bool {
-	bytes := 0
+func plain(messages []storage.NewMessage, attributes [][]byte) bool {
+	rows := make([]MessageRow, len(messages))
 	for i := range messages {
 		m := &messages[i]
 		if m.IdempotencyKey != "" || m.OrderingKey != "" {
 			return false
 		}
-		bytes += len(m.Payload)
+		rows[i].Payload, rows[i].Attributes = m.Payload, attributes[i]
 	}
-	return len(messages) == 1 || len(messages) <= maxInsertRows && bytes <= maxInsertBytes/2
+	return insertable(rows) == len(rows)
 }
 
 func attributesOfAll(messages []storage.NewMessage) ([][]byte, error) {
