@@ -237,7 +237,7 @@ func TestD7SchemaVersion(t *testing.T) {
 		s := db.Start(t)
 		c := s.Client(t)
 		conn := db.Open(t)
-		versions := db.Table("goose_db_version")
+		versions := db.Table(db.versions)
 		_, err := conn.ExecContext(t.Context(), "INSERT INTO "+versions+" (version_id, is_applied) VALUES (999, '1')")
 		require.NoError(t, err)
 		eventually(t, "not ready", func() bool { code, _ := s.Get(t, "/readyz"); return code == http.StatusServiceUnavailable })
@@ -266,7 +266,10 @@ func unmigrated(t *testing.T, db *Database) {
 	t.Helper()
 	u, err := url.Parse(db.URL)
 	require.NoError(t, err)
-	u.User = url.UserPassword(u.User.Username(), "hunter2")
+	if u.User = url.UserPassword(u.User.Username(), "hunter2"); db.Name == EngineMySQL {
+		// PostgreSQL trusts whoever comes from this machine; here only who has the password gets in.
+		u.User = url.UserPassword(newRole(t, db), "hunter2")
+	}
 	serve := []string{"serve", "--storage=" + u.String(), "--listen=" + FreeAddr(t), "--metrics-listen=off"}
 	text, code := Run(t, nil, serve...)
 	require.NotZero(t, code)
@@ -278,6 +281,19 @@ func unmigrated(t *testing.T, db *Database) {
 	text, code = Run(t, nil, "migrate", "--storage="+db.URL)
 	require.Zero(t, code, text)
 	enqueue(t, s.Client(t), "q", "x")
+}
+
+// newRole makes a role of MySQL that has the password hunter2 and every right.
+func newRole(t *testing.T, db *Database) string {
+	t.Helper()
+	conn := db.Open(t)
+	role := "role_" + newClaimID()[:8]
+	for _, q := range []string{"CREATE USER " + role + " IDENTIFIED BY 'hunter2'", "GRANT ALL ON *.* TO " + role} {
+		_, err := conn.ExecContext(t.Context(), q)
+		require.NoError(t, err)
+	}
+	t.Cleanup(func() { _, _ = conn.ExecContext(context.WithoutCancel(t.Context()), "DROP USER "+role) })
+	return role
 }
 
 // TestD8AnswerOfCommitCut: the database has committed, and the server never hears of

@@ -39,6 +39,8 @@ type Engine struct {
 	Proxied bool
 	// Schema stands before the names of our tables.
 	Schema string
+	// versions is the table of the versions of the schema.
+	versions string
 
 	// url makes an empty database and returns its URL for --storage; without a server of
 	// the engine it skips the test out loud.
@@ -69,6 +71,7 @@ func EngineNamed(name string) *Engine {
 
 var sqliteEngine = &Engine{
 	Name:     EngineSQLite,
+	versions: "goose_db_version",
 	Servers:  1,
 	Migrates: true,
 	url: func(tb testing.TB) string {
@@ -86,6 +89,7 @@ const applicationName = "blackbox"
 
 var postgresEngine = &Engine{
 	Name:     EnginePostgres,
+	versions: "goose_db_version",
 	Servers:  2,
 	Notifies: true,
 	Proxied:  true,
@@ -116,10 +120,11 @@ var postgresEngine = &Engine{
 }
 
 var mysqlEngine = &Engine{
-	Name:    EngineMySQL,
-	Servers: 2,
-	Proxied: true,
-	url:     testdb.MySQL,
+	Name:     EngineMySQL,
+	versions: "queuebox_version",
+	Servers:  2,
+	Proxied:  true,
+	url:      testdb.MySQL,
 	open: func(d *Database, _ bool) (*sql.DB, error) {
 		u, err := url.Parse(d.URL)
 		if err != nil {
@@ -142,10 +147,11 @@ var mysqlEngine = &Engine{
 }
 
 var mssqlEngine = &Engine{
-	Name:    EngineMSSQL,
-	Servers: 2,
-	Schema:  "queuebox.",
-	url:     testdb.MSSQL,
+	Name:     EngineMSSQL,
+	versions: "goose_db_version",
+	Servers:  2,
+	Schema:   "queuebox.",
+	url:      testdb.MSSQL,
 	open: func(d *Database, own bool) (*sql.DB, error) {
 		connector, err := mssql.NewConnector(d.URL)
 		if err != nil {
