@@ -40,7 +40,7 @@ func TestE12OverTwoServers(t *testing.T) {
 	EachParallel(t, func(t *testing.T, db *Database) {
 		a, b := db.Start(t, shortLeases).Client(t), db.Start(t, shortLeases).Client(t)
 		conn := ownDatabase(t, db)
-		_, err := conn.ExecContext(t.Context(), "CREATE TABLE business (id TEXT PRIMARY KEY)")
+		_, err := conn.ExecContext(t.Context(), "CREATE TABLE business (id VARCHAR(100) PRIMARY KEY)")
 		require.NoError(t, err)
 		enqueue(t, a, "q", "first")
 		st := ownStatements(t, b)

@@ -38,9 +38,9 @@ type ConfigOption struct {
 // StorageOptions say where messages are kept. The migrate command takes these and no
 // other options of the database.
 type StorageOptions struct {
-	Storage               string `default:"sqlite://queuebox.db" placeholder:"URL" group:"Storage" secret:"" help:"Database: sqlite://relative/path, sqlite:///absolute/path or postgres://user:password@host/database. Flags can be seen in the list of processes, so give a password by the variable or by --storage-file."`
+	Storage               string `default:"sqlite://queuebox.db" placeholder:"URL" group:"Storage" secret:"" help:"Database: sqlite://relative/path, sqlite:///absolute/path, postgres://user:password@host/database, mysql://user:password@host/database (MariaDB too) or sqlserver://user:password@host?database=name. Flags can be seen in the list of processes, so give a password by the variable or by --storage-file."`
 	StorageFile           string `placeholder:"PATH" group:"Storage" help:"File that holds the value of --storage."`
-	AllowUnsafeDurability bool   `negatable:"" group:"Storage" help:"Start on a database that may lose messages that it has acknowledged, such as PostgreSQL with fsync off."`
+	AllowUnsafeDurability bool   `negatable:"" group:"Storage" help:"Start on a database that may lose messages that it has acknowledged, such as PostgreSQL with fsync off or MariaDB with innodb_flush_log_at_trx_commit 2."`
 }
 
 // ConnectionOptions shape the connections of a running server to its database.
@@ -48,7 +48,7 @@ type ConnectionOptions struct {
 	ListenURL     string `name:"listen-url" placeholder:"URL" group:"Storage" secret:"" help:"PostgreSQL only: URL of the connection that waits for notifications, where --storage goes through a pooler in transaction mode, which loses them. Empty takes --storage."`
 	ListenURLFile string `name:"listen-url-file" placeholder:"PATH" group:"Storage" help:"File that holds the value of --listen-url."`
 	MaxConns      int    `default:"0" placeholder:"N" group:"Storage" help:"Most connections that this server opens to the database. 0 lets the backend choose."`
-	AutoMigrate   bool   `negatable:"" group:"Storage" help:"Bring the schema of the database up to date at start. Without it a PostgreSQL database with another schema stops the start and 'queuebox-server migrate' is to be run; SQLite always migrates itself."`
+	AutoMigrate   bool   `negatable:"" group:"Storage" help:"Bring the schema of the database up to date at start. Without it a database with another schema stops the start and 'queuebox-server migrate' is to be run; SQLite always migrates itself."`
 }
 
 // ListenOptions say where the server is reached.

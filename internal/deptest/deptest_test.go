@@ -72,22 +72,47 @@ func TestStorageUsesTheStandardLibraryOnly(t *testing.T) {
 	}
 }
 
+// drivers are the modules that speak to a database.
+func drivers() []string {
+	return []string{"github.com/jackc/pgx", "modernc.org/sqlite", "github.com/go-sql-driver/mysql", "github.com/microsoft/go-mssqldb", "github.com/pressly/goose"}
+}
+
 func TestServerKnowsNoBackend(t *testing.T) {
 	packages := list(t, "./server/...")
 	requireNone(t, packages, "the server works on storage.Store",
-		ours("storage/backends"), ours("storage/postgres"), ours("storage/sqlite"),
-		"github.com/jackc/pgx", "modernc.org/sqlite", "github.com/pressly/goose")
+		append(drivers(), ours("storage/backends"), ours("storage/postgres"), ours("storage/sqlite"),
+			ours("storage/mysql"), ours("storage/mssql"), ours("storage/rowlock"))...)
 	for _, p := range packages {
 		require.NotContains(t, p.Imports, "database/sql", p.ImportPath)
 	}
 }
 
 func TestBackendsKnowNeitherWireNorEachOther(t *testing.T) {
-	wire := []string{ours("gen"), ours("server"), "google.golang.org/grpc", "google.golang.org/protobuf"}
-	requireNone(t, list(t, "./storage/postgres/..."), "a backend knows storage and its driver",
-		append(wire, ours("storage/sqlite"), ours("storage/backends"), "modernc.org/sqlite")...)
-	requireNone(t, list(t, "./storage/sqlite/..."), "a backend knows storage and its driver",
-		append(wire, ours("storage/postgres"), ours("storage/backends"), "github.com/jackc/pgx")...)
+	wire := []string{ours("gen"), ours("server"), ours("storage/backends"), "google.golang.org/grpc", "google.golang.org/protobuf"}
+	own := map[string][]string{
+		"postgres": {"github.com/jackc/pgx"},
+		"sqlite":   {"modernc.org/sqlite"},
+		"mysql":    {"github.com/go-sql-driver/mysql", ours("storage/rowlock")},
+		"mssql":    {"github.com/microsoft/go-mssqldb", ours("storage/rowlock")},
+	}
+	for engine := range own {
+		foreign := slices.Clone(wire)
+		for other, theirs := range own {
+			if other != engine {
+				foreign = append(foreign, ours("storage/"+other))
+				foreign = append(foreign, slices.DeleteFunc(slices.Clone(theirs), func(tree string) bool { return slices.Contains(own[engine], tree) })...)
+			}
+		}
+		requireNone(t, list(t, "./storage/"+engine+"/..."), "a backend knows storage and its driver", foreign...)
+	}
+	// What two of them share knows neither of them, and no driver.
+	requireNone(t, list(t, "./storage/rowlock/..."), "it is what engines share",
+		append(append(wire, drivers()...), ours("storage/mysql"), ours("storage/mssql"))...)
+	for _, p := range list(t, "./...") {
+		if !within(p.ImportPath, ours("storage/mysql"), ours("storage/mssql"), ours("storage/rowlock")) {
+			require.NotContains(t, p.Imports, ours("storage/rowlock"), p.ImportPath)
+		}
+	}
 }
 
 // TestClientLinksNothingElseOfOurs is for the programs of others: whoever imports the
@@ -108,9 +133,9 @@ func TestClientLinksNothingElseOfOurs(t *testing.T) {
 // and sqltx leaves the choice of a driver to the program.
 func TestHelpersOfOwnTransactionsLinkTheirDriverAlone(t *testing.T) {
 	requireNone(t, list(t, "./client/go/sqltx", "./client/go/internal/..."), "it knows no driver",
-		"github.com/jackc/pgx", "modernc.org/sqlite", ours("storage"), ours("server"))
+		append(drivers(), ours("storage"), ours("server"))...)
 	requireNone(t, list(t, "./client/go/pgxtx"), "it knows pgx and the client",
-		"modernc.org/sqlite", "github.com/pressly/goose", ours("storage"), ours("server"))
+		"modernc.org/sqlite", "github.com/go-sql-driver/mysql", "github.com/microsoft/go-mssqldb", "github.com/pressly/goose", ours("storage"), ours("server"))
 	for _, p := range list(t, "./client/go/...") {
 		if p.ImportPath != ours("client/go/pgxtx") {
 			require.NotContains(t, p.Deps, "github.com/jackc/pgx/v5", p.ImportPath)

@@ -12,6 +12,8 @@ type looks struct {
 	// deadlocks counts those that the database had to end so far, in this database or in all;
 	// empty where it does not tell.
 	deadlocks string
+	// neighbours: it counts those of other databases, too, and so of tests that run beside.
+	neighbours bool
 }
 
 var looksOf = map[string]looks{
@@ -71,8 +73,9 @@ var looksOf = map[string]looks{
 		finals: `SELECT queue_id, id * 2 + (key_id IS NOT NULL), state, 0e0 FROM message
 			UNION ALL SELECT queue_id, id * 2 + (ordering_key <> ''), 2, timestampdiff(MICROSECOND, '1970-01-01', finish_time) / 1e6 FROM completed
 			UNION ALL SELECT queue_id, id * 2 + (ordering_key <> ''), state, timestampdiff(MICROSECOND, '1970-01-01', finish_time) / 1e6 FROM dead`,
-		dead:      `SELECT queue_id, id * 2 + (ordering_key <> ''), timestampdiff(MICROSECOND, '1970-01-01', finish_time) / 1e6 FROM dead WHERE state = 4 ORDER BY rand() LIMIT 20`,
-		deadlocks: `SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_deadlocks'`,
+		dead:       `SELECT queue_id, id * 2 + (ordering_key <> ''), timestampdiff(MICROSECOND, '1970-01-01', finish_time) / 1e6 FROM dead WHERE state = 4 ORDER BY rand() LIMIT 20`,
+		deadlocks:  `SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks'`,
+		neighbours: true,
 	},
 	blackbox.EngineMSSQL: {
 		look: `SELECT 'two heads', key_id, string_agg(CAST(id AS varchar(20)), ',') FROM queuebox.message WHERE place < 2 AND key_id IS NOT NULL GROUP BY key_id HAVING count(*) > 1

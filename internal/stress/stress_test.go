@@ -91,7 +91,9 @@ func stress(t *testing.T, db *blackbox.Database) {
 		t.Errorf("and %d more", more)
 	}
 	require.Zero(t, finals.live, "messages left")
-	require.Zero(t, finals.deadlocks, "deadlocks")
+	if !r.sql().neighbours || *length > time.Minute { // such a run is alone
+		require.Zero(t, finals.deadlocks, "deadlocks")
+	}
 	require.Positive(t, r.looks.Load())
 	require.Positive(t, finals.completed)
 	if *length > time.Minute {
