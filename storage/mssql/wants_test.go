@@ -159,7 +159,7 @@ var wants = map[string]want{
 	"queue_times":           {does: "SELECT", locks: "queue", params: "after limit", gives: rows},
 	"stats_get":             {does: "SELECT", locks: "queue, queue_stats", params: "queue_id", gives: rows},
 	"stats_insert":          {does: "INSERT SELECT", locks: "queue_stats, queue_stats", params: "list as_of", gives: change},
-	"stats_update":          {does: "UPDATE SELECT", locks: "queue_stats ROWLOCK", params: "list as_of", gives: change},
+	"stats_update":          {does: "UPDATE SELECT", locks: "queue_stats ROWLOCK", params: "list as_of idle_time", gives: change},
 	// The turn to count is one row, taken and ended by one UPDATE each.
 	"turn_take": {does: "UPDATE SELECT", locks: "count_turn", params: "holder", gives: change},
 	"turn_done": {does: "UPDATE SELECT", locks: "count_turn", params: "holder rest_us", gives: change},

@@ -36,6 +36,8 @@ const (
 	// countQueues are read, and countKept are kept, in one statement.
 	countQueues = 500
 	countKept   = 200
+	// countIdle is how old counts may be that have not changed: to keep them again costs a write.
+	countIdle = 5 * time.Second
 	// countHeld is how often a turn is renewed; it ends 6 seconds after the last time.
 	countHeld = 2 * time.Second
 )
@@ -364,7 +366,7 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 		if err != nil {
 			return storage.CountResult{}, err
 		}
-		return storage.CountResult{Counted: len(k.stats)}, s.keepCounts(ctx, k)
+		return storage.CountResult{Counted: len(k.stats)}, s.keepCounts(ctx, k, 0)
 	}
 	var me [16]byte
 	if _, err := rand.Read(me[:]); err != nil {
@@ -390,7 +392,7 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 	if err != nil {
 		return storage.CountResult{}, err
 	}
-	if err := s.keepCounts(ctx, k); err != nil {
+	if err := s.keepCounts(ctx, k, countIdle); err != nil {
 		return storage.CountResult{}, err
 	}
 	rest := max(storage.CountEvery, storage.CountRest*time.Since(began))
@@ -412,8 +414,8 @@ func (s *Store) countTurn(ctx context.Context, me [16]byte) (mine bool, err erro
 }
 
 // keepCounts keeps counts for everybody, a few queues a transaction, unless younger ones are
-// there.
-func (s *Store) keepCounts(ctx context.Context, k *counting) error {
+// there, or the same, not older than idle.
+func (s *Store) keepCounts(ctx context.Context, k *counting, idle time.Duration) error {
 	ids := make([]int32, 0, len(k.stats))
 	for id := range k.stats {
 		ids = append(ids, id)
@@ -430,7 +432,7 @@ func (s *Store) keepCounts(ctx context.Context, k *counting) error {
 		}
 		err := s.write(ctx, "count", func(c *session) (verdict, error) {
 			asOf := a("as_of", s.engine.Values.Time(k.now))
-			n, err := c.change(ctx, qStatsUpdate, c.list(rows), asOf)
+			n, err := c.change(ctx, qStatsUpdate, c.list(rows), asOf, a("idle_time", s.engine.Values.Time(k.now.Add(-idle))))
 			if err == nil && n < int64(len(rows)) {
 				_, err = c.change(ctx, qStatsInsert, c.list(rows), asOf)
 			}

@@ -50,4 +50,11 @@
 // A read is not a transaction: each of its statements sees what is committed by then. Who
 // looks for a message in several tables looks at the live ones once more at the end, since
 // a message moves between them.
+//
+// # Retention
+//
+// There are no partitions to drop: what has passed its retention is deleted, the oldest first,
+// in transactions of at most 500 rows, which lock only what nobody else has, and by one server
+// at a time, which has the row of count_turn that stands for it. A server remembers where it
+// ended, since deleted rows stay in the indexes for as long as anybody may see them.
 package rowlock
