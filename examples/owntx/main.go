@@ -7,7 +7,7 @@
 //	go run ./cmd/queuebox-server --storage sqlite:///tmp/owntx.db --listen 127.0.0.1:7420
 //	go run ./examples/owntx --server 127.0.0.1:7420 --database /tmp/owntx.db
 //
-// With PostgreSQL give both the same URL.
+// With PostgreSQL, MySQL, MariaDB or SQL Server give both the same URL.
 package main
 
 import (
@@ -19,13 +19,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/signal"
 	"strconv"
 	"strings"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"  // the driver "pgx"
+	_ "github.com/microsoft/go-mssqldb" // the driver "sqlserver"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -39,7 +42,7 @@ const queue = "orders"
 
 func main() {
 	server := flag.String("server", "127.0.0.1:7420", "address of the QueueBox server")
-	database := flag.String("database", "", "database of the server: a postgres:// URL or the path of a SQLite file")
+	database := flag.String("database", "", "database of the server: a postgres://, mysql:// or sqlserver:// URL, or the path of a SQLite file")
 	orders := flag.Int("orders", 10, "how many orders to take down and ship")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -97,9 +100,34 @@ func open(database string) (*sql.DB, error) {
 		return nil, errors.New("--database is missing")
 	case strings.HasPrefix(database, "postgres://"), strings.HasPrefix(database, "postgresql://"):
 		return sql.Open("pgx", database)
+	case strings.HasPrefix(database, "mysql://"), strings.HasPrefix(database, "mariadb://"):
+		return openMySQL(database)
+	case strings.HasPrefix(database, "sqlserver://"):
+		return sql.Open("sqlserver", database)
 	default:
 		return sql.Open("sqlite", "file:"+database+"?_pragma=busy_timeout(10000)")
 	}
+}
+
+// openMySQL takes the URL apart, which the driver wants in a form of its own.
+func openMySQL(database string) (*sql.DB, error) {
+	u, err := url.Parse(database)
+	if err != nil {
+		return nil, errors.New("--database is no URL")
+	}
+	config := mysql.NewConfig()
+	config.Net, config.Addr, config.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	if u.Port() == "" {
+		config.Addr += ":3306"
+	}
+	config.User = u.User.Username()
+	config.Passwd, _ = u.User.Password()
+	config.TLSConfig = u.Query().Get("tls")
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
 }
 
 // prepare makes the queue and the tables of the shop, empty.

@@ -24,8 +24,8 @@ const ownOpenFor = 3 * time.Second
 func ownOpen(t *testing.T, e *env) {
 	const slow = time.Second
 	e.enqueue(t, e.message(ordered("k1")), e.message(ordered("k1")), e.message(ordered("k2")), e.message(ordered("k2")))
+	s := e.begin(t, e.anyLevel()) // before the claim, since the lease is short
 	mine := e.claimOneAs(t, "mine", 200*time.Millisecond)
-	s := e.begin(t, e.anyLevel())
 	rows, err := e.mark(s, t, mine, storage.ActionComplete)
 	require.NoError(t, err)
 	require.Len(t, rows, 1)

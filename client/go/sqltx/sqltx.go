@@ -1,7 +1,7 @@
 // Package sqltx settles claims and enqueues messages in a transaction of your own, through
 // database/sql (E12): your rows and the settlement are committed together, or not at all. The
 // server must keep its queues in the same database. It knows no driver: errors are told by their
-// SQLSTATE, or by the code of SQLite, as the common drivers give them.
+// SQLSTATE, or by the numbers of SQLite, MySQL and SQL Server, as the common drivers give them.
 //
 //	settled, err := sqltx.Complete(ctx, db, h, func(ctx context.Context, tx *sql.Tx) error {
 //		_, err := tx.ExecContext(ctx, "INSERT INTO invoice (order_id) VALUES ($1)", order)
@@ -16,6 +16,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"time"
 
 	queuebox "github.com/queuebox/queuebox/client/go"
@@ -122,16 +123,16 @@ func Notify(ctx context.Context, tx *sql.Tx, c *queuebox.Client, queue string) e
 	return err
 }
 
-// timeArg is a time as the statements of the dialect take it: SQLite has no type for it and
-// counts milliseconds.
+// timeArg is a time as the statements of the dialect take it: but for PostgreSQL, whose type has
+// a time zone that every driver knows, they count milliseconds.
 func timeArg(dialect string, t time.Time) any {
 	switch {
 	case t.IsZero():
 		return nil
-	case dialect == "sqlite":
-		return t.UnixMilli()
-	default:
+	case dialect == "postgres":
 		return t
+	default:
+		return t.UnixMilli()
 	}
 }
 
@@ -166,58 +167,6 @@ func (d *database) Begin(ctx context.Context) (owntx.Tx, error) {
 	return &transaction{tx: tx, work: d.work}, nil
 }
 
-// sqlState is what the errors of pgx and lib/pq have.
-func sqlState(err error) string {
-	type stated interface {
-		error
-		SQLState() string
-	}
-	if e, ok := errors.AsType[stated](err); ok {
-		return e.SQLState()
-	}
-	return ""
-}
-
-// sqliteCode is what the errors of modernc.org/sqlite have; the low byte is the code.
-func sqliteCode(err error) int {
-	type coded interface {
-		error
-		Code() int
-	}
-	if e, ok := errors.AsType[coded](err); ok {
-		return e.Code() & 0xff
-	}
-	return 0
-}
-
-const (
-	sqliteBusy   = 5
-	sqliteLocked = 6
-)
-
-func (d *database) Again(err error) bool {
-	switch sqlState(err) {
-	case "40001", "40P01":
-		return true
-	}
-	c := sqliteCode(err)
-	return c == sqliteBusy || c == sqliteLocked
-}
-
-// RolledBack: an answer of the database proves it, unless it speaks of the connection or of a
-// shutdown, which can come after the commit.
-func (d *database) RolledBack(err error) bool {
-	switch state := sqlState(err); state {
-	case "":
-		c := sqliteCode(err)
-		return c == sqliteBusy || c == sqliteLocked
-	case "40003", "57P01", "57P02", "57P03":
-		return false
-	default:
-		return len(state) < 2 || state[:2] != "08"
-	}
-}
-
 type transaction struct {
 	tx   *sql.Tx
 	work Work
@@ -247,6 +196,12 @@ func (m *moment) Scan(v any) error {
 		m.Time = v.UTC()
 	case int64:
 		m.Time = time.UnixMilli(v).UTC()
+	case []byte:
+		ms, err := strconv.ParseInt(string(v), 10, 64)
+		if err != nil {
+			return errors.New("sqltx: a time that is no number")
+		}
+		m.Time = time.UnixMilli(ms).UTC()
 	default:
 		return errors.New("sqltx: a time of a type that is not known")
 	}

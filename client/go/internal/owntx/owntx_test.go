@@ -3,6 +3,7 @@ package owntx_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,9 +14,11 @@ import (
 	"testing"
 	"time"
 
+	mysqldriver "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	mssqldriver "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -26,6 +29,9 @@ import (
 	"github.com/queuebox/queuebox/internal/proxy"
 	"github.com/queuebox/queuebox/internal/testdb"
 	"github.com/queuebox/queuebox/server"
+	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/mssql"
+	"github.com/queuebox/queuebox/storage/mysql"
 	"github.com/queuebox/queuebox/storage/postgres"
 	"github.com/queuebox/queuebox/storage/sqlite"
 )
@@ -108,6 +114,11 @@ func sqlHelper(t *testing.T, driver, dsn string) helper {
 	db, err := sql.Open(driver, dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return helperOn(driver, db)
+}
+
+// helperOn is sqltx on a database.
+func helperOn(driver string, db *sql.DB) helper {
 	return helper{
 		name: "sqltx/" + driver,
 		settle: func(ctx context.Context, h *queuebox.Handle, a action, work func(context.Context, tx) error) (queuebox.Settled, error) {
@@ -148,7 +159,10 @@ type world struct {
 	client *queuebox.Client
 	count  func(t *testing.T, table string) int
 	exec   func(t *testing.T, sql string)
-	cut    *proxy.Proxy // between the helper and the database; nil where there is no connection
+	// hold runs a statement in another session and keeps its locks until release is called; nil
+	// where a serialization failure makes the same case.
+	hold func(t *testing.T, sql string) (release func())
+	cut  *proxy.Proxy // between the helper and the database; nil where there is no connection
 }
 
 func (w *world) claim(t *testing.T, lease time.Duration) *queuebox.Handle {
@@ -237,10 +251,85 @@ func onPostgres(t *testing.T, test func(t *testing.T, w *world)) {
 	}
 }
 
-// everywhere runs a test on PostgreSQL, and on SQLite with sqltx.
+// onMySQL runs a test with sqltx on MariaDB or MySQL, through connections in a time zone and at
+// an isolation level of their own.
+func onMySQL(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run("sqltx/mysql", func(t *testing.T) {
+		databaseURL := testdb.MySQL(t)
+		store, err := mysql.Open(t.Context(), mysql.Config{URL: databaseURL, Migrate: true})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		connect := func(raw string) driver.Connector {
+			u, err := url.Parse(raw)
+			require.NoError(t, err)
+			c := testdb.MySQLConfig(u)
+			c.Params = map[string]string{"time_zone": "'-09:30'", "innodb_lock_wait_timeout": "1"}
+			connector, err := mysqldriver.NewConnector(c)
+			require.NoError(t, err)
+			return connector
+		}
+		cut, through := proxy.Before(t, databaseURL)
+		w := onServer(t, store, connect(through), connect(databaseURL))
+		w.cut = cut
+		test(t, w)
+	})
+}
+
+// onMSSQL runs a test with sqltx on SQL Server.
+func onMSSQL(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run("sqltx/mssql", func(t *testing.T) {
+		databaseURL := testdb.MSSQL(t)
+		store, err := mssql.Open(t.Context(), mssql.Config{URL: databaseURL, Migrate: true})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		connector, err := mssqldriver.NewConnector(databaseURL)
+		require.NoError(t, err)
+		test(t, onServer(t, store, connector, connector))
+	})
+}
+
+// onServer makes the world of a test on a database that sqltx reaches by a connector, and the
+// test beside it by another.
+func onServer(t *testing.T, store storage.Store, connector, other driver.Connector) *world {
+	t.Helper()
+	config := server.DefaultConfig()
+	config.Store = store
+	w := &world{client: serve(t, config)}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	w.helper = helperOn(store.Capabilities().Name, db)
+	beside := sql.OpenDB(other)
+	t.Cleanup(func() { require.NoError(t, beside.Close()) })
+	w.exec = func(t *testing.T, text string) {
+		t.Helper()
+		_, err := beside.ExecContext(t.Context(), text)
+		require.NoError(t, err)
+	}
+	w.hold = func(t *testing.T, text string) func() {
+		t.Helper()
+		tx, err := beside.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = tx.ExecContext(t.Context(), text)
+		require.NoError(t, err)
+		return func() { require.NoError(t, tx.Commit()) }
+	}
+	w.count = func(t *testing.T, table string) (n int) {
+		t.Helper()
+		require.NoError(t, beside.QueryRowContext(t.Context(), "SELECT count(*) FROM "+table).Scan(&n))
+		return n
+	}
+	w.exec(t, "CREATE TABLE invoice (n integer PRIMARY KEY)")
+	return w
+}
+
+// everywhere runs a test on PostgreSQL, and on the other databases with sqltx.
 func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	onPostgres(t, test)
+	onMySQL(t, test)
+	onMSSQL(t, test)
 	t.Run("sqltx/sqlite", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "queue.db")
 		store, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
@@ -414,6 +503,29 @@ func TestE12_AConflictRunsTheWorkAgain(t *testing.T) {
 	})
 }
 
+// Where others are waited for and nothing is a conflict by itself, the wait ends with an error that
+// asks for the transaction to be run again.
+func TestE12_ALockThatWasNotHadInTimeRunsTheWorkAgain(t *testing.T) {
+	onMySQL(t, func(t *testing.T, w *world) {
+		w.exec(t, "CREATE TABLE stock (n integer)")
+		w.exec(t, "INSERT INTO stock VALUES (10)")
+		w.put(t)
+		h := w.claim(t, time.Minute)
+		release := w.hold(t, "UPDATE stock SET n = n - 1")
+		runs := 0
+		_, err := w.settle(t.Context(), h, action{kind: "complete"}, func(ctx context.Context, tx tx) error {
+			runs++
+			if runs == 2 {
+				release()
+			}
+			return tx.exec(ctx, "UPDATE stock SET n = n - 1")
+		})
+		require.NoError(t, err)
+		require.Equal(t, 2, runs)
+		require.Equal(t, 1, w.count(t, "stock WHERE n = 8"))
+	})
+}
+
 // TestD8_ACommitWithoutAnAnswer: whatever became of it, the rows and the settlement are there
 // exactly once.
 func TestD8_ACommitWithoutAnAnswer(t *testing.T) {
@@ -422,7 +534,8 @@ func TestD8_ACommitWithoutAnAnswer(t *testing.T) {
 		point proxy.Moment
 	}{{"it was committed", proxy.BeforeAnswer}, {"it was not", proxy.BeforeRequest}} {
 		t.Run(when.name, func(t *testing.T) {
-			onPostgres(t, func(t *testing.T, w *world) {
+			answered := func(t *testing.T, w *world) {
+				t.Helper()
 				id := w.put(t)
 				h := w.claim(t, time.Minute)
 				var runs atomic.Int32
@@ -433,10 +546,14 @@ func TestD8_ACommitWithoutAnAnswer(t *testing.T) {
 					return insert(1)(ctx, tx)
 				})
 				require.NoError(t, err)
+				// The commit was cut off: the work ran again, or a second mark found that it must not.
+				require.Equal(t, map[proxy.Moment]int32{proxy.BeforeAnswer: 1, proxy.BeforeRequest: 2}[when.point], runs.Load())
 				require.Equal(t, when.point == proxy.BeforeAnswer, got.AlreadySettled)
 				require.Equal(t, 1, w.count(t, "invoice"))
 				require.Equal(t, queueboxv1.MessageState_MESSAGE_STATE_COMPLETED, w.state(t, id))
-			})
+			}
+			onPostgres(t, answered)
+			onMySQL(t, answered)
 		})
 	}
 }
