@@ -1,8 +1,8 @@
 """Settle a claim, and enqueue, in a transaction of your own (contract rule E12).
 
 The statements come from the call AdminService.GetTransactionSql; this file runs them through
-any driver with the Python database API: psycopg, psycopg2 or sqlite3. Nothing in it is special
-to Python: a worker in Java or Node does the same.
+any driver with the Python database API: psycopg, psycopg2, sqlite3, PyMySQL or pyodbc. Nothing in
+it is special to Python: a worker in Java or Node does the same.
 
     statements = {s.name: s.sql for s in admin.GetTransactionSql(...).statements}
     with own_transaction(connection, statements, "complete", message_id, claim_token, None):
@@ -15,6 +15,7 @@ claim, not the lease.
 
 import contextlib
 import re
+import sys
 
 
 class ClaimLost(Exception):
@@ -24,8 +25,9 @@ class ClaimLost(Exception):
 def execute(connection, sql, *parameters):
     """Runs a statement. Its placeholders stand in it once and in order, so that those of the
     driver can take their places by a plain substitution."""
-    if "$1" in sql:
-        sql = re.sub(r"\$\d+", "%s", sql)
+    driver = sys.modules[type(connection).__module__.partition(".")[0]]
+    own = "?" if getattr(driver, "paramstyle", "pyformat") == "qmark" else "%s"
+    sql = re.sub(r"\$\d+|@p\d+|\?", own, sql)
     cursor = connection.cursor()
     cursor.execute(sql, parameters)
     return cursor

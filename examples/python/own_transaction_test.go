@@ -39,6 +39,7 @@ func TestE12OwnTransactionFromPython(t *testing.T) {
 		{"sqlite3", "python3", blackbox.SQLite},
 		{"psycopg2", "python3-psycopg2", blackbox.Postgres},
 		{"psycopg", "python3-psycopg", blackbox.Postgres},
+		{"pymysql", "python3-pymysql", blackbox.MySQL},
 	} {
 		t.Run(c.driver, func(t *testing.T) {
 			python := interpreter(t, c.driver, c.install)

@@ -70,6 +70,12 @@ func Postgres(tb testing.TB) *Database {
 	return postgresEngine.Make(tb)
 }
 
+// MySQL is Postgres on MariaDB or MySQL.
+func MySQL(tb testing.TB) *Database {
+	tb.Helper()
+	return mysqlEngine.Make(tb)
+}
+
 // file is the file of a database of SQLite.
 func (d *Database) file() string { return strings.TrimPrefix(d.URL, "sqlite://") }
 

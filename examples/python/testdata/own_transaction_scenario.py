@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import own_transaction as own  # noqa: E402
@@ -11,12 +12,16 @@ driver, dsn = sys.argv[1:3]
 module = __import__(driver)
 if driver == "sqlite3":
     connection = module.connect(dsn, timeout=20)
+elif driver == "pymysql":
+    url = urllib.parse.urlsplit(dsn)
+    connection = module.connect(
+        host=url.hostname, port=url.port, user=url.username, password=url.password or "", database=url.path[1:])
 else:
     connection = module.connect(dsn)
 work = json.load(sys.stdin)
 statements = work["statements"]
 cursor = connection.cursor()
-cursor.execute("CREATE TABLE invoice (message_id TEXT PRIMARY KEY)")
+cursor.execute("CREATE TABLE invoice (message_id VARCHAR(40) PRIMARY KEY)")
 connection.commit()
 
 for claim in work["claims"]:
