@@ -272,11 +272,11 @@ func (k *claiming) next(ctx context.Context) error {
 
 // candidate is a message that the transaction has locked.
 type candidate struct {
-	id                       int64
-	urgency                  int64
-	ready                    time.Time
-	payloadBytes, wireBytes  int64
-	claimable, delayed, take bool
+	id                      int64
+	urgency                 int64
+	ready                   time.Time
+	payloadBytes, wireBytes int64
+	claimable, delayed      bool
 }
 
 func compareCandidates(x, y candidate) int {
