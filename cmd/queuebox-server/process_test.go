@@ -312,10 +312,18 @@ func TestMigrateTwice(t *testing.T) {
 	require.Regexp(t, `^sqlite://queuebox\.db: schema version [1-9]\d*, nothing to do$`, second.line(t))
 }
 
-// TestPostgresIsMigratedOnRequest goes the way of an operator: a start that is refused,
+// TestDatabasesAreMigratedOnRequest goes the way of an operator: a start that is refused,
 // the command that the refusal names, and a start that works.
-func TestPostgresIsMigratedOnRequest(t *testing.T) {
-	url := testdb.Postgres(t)
+func TestDatabasesAreMigratedOnRequest(t *testing.T) {
+	for engine, database := range map[string]func(testing.TB) string{
+		"postgres": testdb.Postgres, "mysql": testdb.MySQL, "mssql": testdb.MSSQL,
+	} {
+		t.Run(engine, func(t *testing.T) { migratedOnRequest(t, engine, database(t)) })
+	}
+}
+
+func migratedOnRequest(t *testing.T, engine, url string) {
+	t.Helper()
 	secret := filepath.Join(t.TempDir(), "storage")
 	require.NoError(t, os.WriteFile(secret, []byte(url+"\n"), 0o600))
 	environ := append([]string{"QUEUEBOX_STORAGE_FILE=" + secret}, anyPort...)
@@ -331,7 +339,7 @@ func TestPostgresIsMigratedOnRequest(t *testing.T) {
 
 	p := start(t, t.TempDir(), blackbox.Binary(t), nil, environ)
 	text, _, _ := p.block(t)
-	require.Contains(t, text, "database    postgres ")
+	require.Contains(t, text, "database    "+engine+" ")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	require.Zero(t, p.wait(t), p.stderr)
 }

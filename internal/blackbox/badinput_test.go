@@ -537,7 +537,7 @@ func TestBadInputsChangeNothing(t *testing.T) {
 
 // TestBadInputLimitsThatHold sends the largest input that must still be taken.
 func TestBadInputLimitsThatHold(t *testing.T) {
-	EachParallel(t, func(t *testing.T, db *Database) {
+	KindsParallel(t, func(t *testing.T, db *Database) {
 		const maxPayload = 64 << 10
 		c := db.Start(t, fmt.Sprintf("--max-payload-bytes=%d", maxPayload)).Client(t)
 		attributes := map[string]string{}

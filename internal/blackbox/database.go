@@ -57,6 +57,24 @@ func together(t *testing.T, engines []*Engine, test func(t *testing.T, db *Datab
 	}
 }
 
+// Kinds is Each on one engine of each kind, a file and a server, for what a server does before
+// or after it asks its store: there is nothing in it that a third engine could do in another way.
+func Kinds(t *testing.T, test func(t *testing.T, db *Database)) {
+	t.Helper()
+	for _, e := range kinds() {
+		t.Run(e.Name, func(t *testing.T) { test(t, e.Make(t)) })
+	}
+}
+
+// KindsParallel is EachParallel on one engine of each kind.
+func KindsParallel(t *testing.T, test func(t *testing.T, db *Database)) {
+	t.Helper()
+	t.Parallel()
+	together(t, kinds(), test)
+}
+
+func kinds() []*Engine { return []*Engine{sqliteEngine, postgresEngine} }
+
 // SQLite names a file that the server will make.
 func SQLite(tb testing.TB) *Database {
 	tb.Helper()

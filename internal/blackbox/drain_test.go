@@ -18,7 +18,7 @@ import (
 // TestDrainOnSIGTERM: the server answers who waits, ends streams in good order and
 // leaves with code 0.
 func TestDrainOnSIGTERM(t *testing.T) {
-	EachParallel(t, func(t *testing.T, db *Database) {
+	KindsParallel(t, func(t *testing.T, db *Database) {
 		for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 			t.Run(sig.String(), func(t *testing.T) {
 				s := db.Start(t, "--drain-timeout=4s")

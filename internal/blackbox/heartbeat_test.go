@@ -136,7 +136,7 @@ func TestHeartbeat(t *testing.T) {
 
 // TestT4SlowReaderIsCutOff sends renewals and never reads an answer.
 func TestT4SlowReaderIsCutOff(t *testing.T) {
-	EachParallel(t, func(t *testing.T, db *Database) {
+	KindsParallel(t, func(t *testing.T, db *Database) {
 		s := db.Start(t)
 		c := s.Client(t)
 		enqueue(t, c, "q", "x")
@@ -182,7 +182,7 @@ func TestT4SlowReaderIsCutOff(t *testing.T) {
 // TestT5StreamsEndBeforeTheConnection: a connection has a maximum age; a stream hears
 // of it before and ends OK, and calls that wait are not torn.
 func TestT5StreamsEndBeforeTheConnection(t *testing.T) {
-	EachParallel(t, func(t *testing.T, db *Database) {
+	KindsParallel(t, func(t *testing.T, db *Database) {
 		s := db.Start(t, "--max-connection-age=3s")
 		c := s.Client(t)
 		enqueue(t, c, "q", "x")

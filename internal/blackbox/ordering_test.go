@@ -220,7 +220,7 @@ func TestW1TheNextOfAKeyWakesItsWaiter(t *testing.T) {
 					var all []time.Duration
 					rounds, limit := 15, 150*time.Millisecond // a poll would take half a second
 					if other && !db.Notifies {
-						rounds, limit = 5, 1500*time.Millisecond // which it does here
+						rounds, limit = 3, 1500*time.Millisecond // which it does here
 					}
 					for range rounds {
 						for range 2 {

@@ -117,7 +117,7 @@ func TestT6SignalsReachAnyServer(t *testing.T) {
 
 // TestT6OnTheSameServer: no other server, and no notification, is needed.
 func TestT6OnTheSameServer(t *testing.T) {
-	EachParallel(t, func(t *testing.T, db *Database) {
+	KindsParallel(t, func(t *testing.T, db *Database) {
 		c := db.Start(t).Client(t)
 		took := signalsOf(t, c, c, 20)
 		require.Less(t, Percentile(took, 0.5), 300*time.Millisecond)
@@ -158,7 +158,7 @@ func TestT6WithoutTheListenConnection(t *testing.T) {
 // TestT6AHostileStreamIsBounded shows 100,000 pairs of message and token that hold nothing, and
 // learns nothing.
 func TestT6AHostileStreamIsBounded(t *testing.T) {
-	EachParallel(t, func(t *testing.T, db *Database) {
+	KindsParallel(t, func(t *testing.T, db *Database) {
 		s := db.Start(t)
 		c := s.Client(t)
 		const n = 320

@@ -56,7 +56,7 @@ func deliveries(t *testing.T, producer, worker *Client, queue string, n int) []t
 // TestW1NoMissedWakeUp: the fallback poll would serve a waiter that was not woken
 // after half a second on average, so deliveries far below prove the wake-up.
 func TestW1NoMissedWakeUp(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	Kinds(t, func(t *testing.T, db *Database) {
 		s := db.Start(t, "--poll-interval=1s")
 		all := deliveries(t, s.Client(t), s.Client(t), "q", 300)
 		t.Logf("enqueue answered to claim answered: p50 %v, p99 %v", Percentile(all, 0.5), Percentile(all, 0.99))
@@ -66,7 +66,7 @@ func TestW1NoMissedWakeUp(t *testing.T) {
 }
 
 func TestW2AnEmptyWaitEndsWell(t *testing.T) {
-	EachParallel(t, func(t *testing.T, db *Database) {
+	KindsParallel(t, func(t *testing.T, db *Database) {
 		c := db.Start(t, "--max-wait=2s").Client(t)
 		enqueue(t, c, "q", "x")
 		claimOne(t, c, "q", time.Hour)
@@ -185,7 +185,7 @@ func TestW3TimersWakeWaiters(t *testing.T) {
 }
 
 func TestW4WaitersAreServedInOrderAndOneByOne(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	Kinds(t, func(t *testing.T, db *Database) {
 		c := db.Start(t).Client(t)
 		enqueue(t, c, "q", "x")
 		claimOne(t, c, "q", time.Hour)
@@ -242,7 +242,7 @@ func thousandWaiters(t *testing.T, s *Server, queues []string, n int) <-chan ans
 
 // TestW4AThousandWaiters counts what idle waiters cost the database, and serves them.
 func TestW4AThousandWaiters(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	Kinds(t, func(t *testing.T, db *Database) {
 		for _, tc := range []struct {
 			name   string
 			queues int
@@ -293,7 +293,7 @@ func TestW4AThousandWaiters(t *testing.T) {
 }
 
 func TestTooManyWaiters(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	Kinds(t, func(t *testing.T, db *Database) {
 		c := db.Start(t, "--max-waiters=2").Client(t)
 		enqueue(t, c, "q", "x")
 		claimOne(t, c, "q", time.Hour)

@@ -219,6 +219,13 @@ func TestMaskURL(t *testing.T) {
 		"postgres://db/q?sslpassword=x&a=b":    "postgres://db/q?sslpassword=***&a=b",
 		"postgres://db/q?pass%77ord=x":         "postgres://db/q?pass%77ord=***",
 		"postgres:u:hunter2@db/q":              "***",
+		"mysql://u:hunter2@db:3306/q?tls=true": "mysql://u:***@db:3306/q?tls=true",
+		"mysql://u:hunter2@tcp(db:3306)/q":     "***",
+		"u:hunter2@tcp(db:3306)/q":             "***",
+		"mariadb://u:p@/q?socket=/run/s":       "mariadb://u:***@/q?socket=/run/s",
+		"sqlserver://u:p@db/sql?database=q":    "sqlserver://u:***@db/sql?database=q",
+		"sqlserver://db?password=x&database=q": "sqlserver://db?password=***&database=q",
+		"server=db;user id=u;password=hunter2": "***",
 		"host=db password=hunter2":             "***",
 		"postgres://u:hunter2@db:port/queubox": "***",
 	} {
