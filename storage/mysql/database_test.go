@@ -55,6 +55,9 @@ type database struct {
 	store  storage.Store
 	db     *sql.DB // of the server, without a database: sever tells by that whom it may kill
 
+	lookerLock sync.Mutex
+	looker     *sql.Conn
+
 	lock sync.Mutex
 	own  []int64 // sessions of the test that use the database
 }
@@ -119,16 +122,16 @@ func (d *database) session(t require.TestingT) *sql.Conn {
 	return conn
 }
 
-// inside runs fn in a session of the test.
-func (d *database) inside(t require.TestingT, fn func(conn *sql.Conn)) {
-	conn := d.session(t)
-	defer func() { _ = conn.Close() }()
-	fn(conn)
+// inside runs fn in the session of the test, one after the other.
+func (d *database) inside(fn func(conn *sql.Conn)) {
+	d.lookerLock.Lock()
+	defer d.lookerLock.Unlock()
+	fn(d.looker)
 }
 
 func (d *database) exec(t testing.TB, text string, args ...any) {
 	t.Helper()
-	d.inside(t, func(conn *sql.Conn) {
+	d.inside(func(conn *sql.Conn) {
 		_, err := conn.ExecContext(context.Background(), text, args...)
 		require.NoError(t, err)
 	})
@@ -137,7 +140,7 @@ func (d *database) exec(t testing.TB, text string, args ...any) {
 // rows reads rows as text; null is "NULL".
 func (d *database) rows(t testing.TB, text string, args ...any) (out []map[string]string) {
 	t.Helper()
-	d.inside(t, func(conn *sql.Conn) {
+	d.inside(func(conn *sql.Conn) {
 		rows, err := conn.QueryContext(context.Background(), text, args...)
 		require.NoError(t, err)
 		defer func() { _ = rows.Close() }()

@@ -22,6 +22,8 @@ func bare(t testing.TB) *database {
 	d.name = strings.TrimPrefix(u.Path, "/")
 	d.db = server(t, d.url)
 	d.config = mysql.Config{URL: d.url}
+	d.looker = d.session(t)
+	t.Cleanup(func() { _ = d.looker.Close() })
 	return d
 }
 

@@ -56,7 +56,7 @@ func newPrivate(t *testing.T) *private {
 		require.NoError(t, os.Chown(dir, uid, gid))
 	}
 	out, err := exec.CommandContext(t.Context(), install, "--no-defaults", "--user="+p.user(t), "--datadir="+filepath.Join(dir, "data"),
-		"--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve").CombinedOutput()
+		"--tmpdir="+dir, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve").CombinedOutput()
 	require.NoError(t, err, string(out))
 	return p
 }
@@ -83,7 +83,7 @@ func (p *private) start(t *testing.T, options ...string) {
 	args := append([]string{
 		"--no-defaults", "--user=" + p.user(t), "--datadir=" + filepath.Join(p.dir, "data"), "--bind-address=127.0.0.1",
 		"--port=" + strconv.Itoa(p.port), "--socket=" + filepath.Join(p.dir, "socket"), "--pid-file=" + filepath.Join(p.dir, "pid"),
-		"--skip-name-resolve", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--performance-schema=OFF",
+		"--tmpdir=" + p.dir, "--skip-name-resolve", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--performance-schema=OFF",
 	}, options...)
 	log, err := os.Create(filepath.Join(p.dir, "server.log"))
 	require.NoError(t, err)
