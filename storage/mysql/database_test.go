@@ -123,7 +123,7 @@ func (d *database) session(t require.TestingT) *sql.Conn {
 }
 
 // inside runs fn in the session of the test, one after the other.
-func (d *database) inside(fn func(conn *sql.Conn)) {
+func (d *database) inside(_ testing.TB, fn func(conn *sql.Conn)) {
 	d.lookerLock.Lock()
 	defer d.lookerLock.Unlock()
 	fn(d.looker)
@@ -131,7 +131,7 @@ func (d *database) inside(fn func(conn *sql.Conn)) {
 
 func (d *database) exec(t testing.TB, text string, args ...any) {
 	t.Helper()
-	d.inside(func(conn *sql.Conn) {
+	d.inside(t, func(conn *sql.Conn) {
 		_, err := conn.ExecContext(context.Background(), text, args...)
 		require.NoError(t, err)
 	})
@@ -140,7 +140,7 @@ func (d *database) exec(t testing.TB, text string, args ...any) {
 // rows reads rows as text; null is "NULL".
 func (d *database) rows(t testing.TB, text string, args ...any) (out []map[string]string) {
 	t.Helper()
-	d.inside(func(conn *sql.Conn) {
+	d.inside(t, func(conn *sql.Conn) {
 		rows, err := conn.QueryContext(context.Background(), text, args...)
 		require.NoError(t, err)
 		defer func() { _ = rows.Close() }()

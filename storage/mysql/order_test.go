@@ -92,7 +92,7 @@ func TestO1TwoHeadsAreImpossible(t *testing.T) {
 	d := newDatabase(t, false)
 	q := queue(t, d.store, "heads")
 	enqueue(t, d.store, q.ID, 2, under("a"))
-	d.inside(func(conn *sql.Conn) {
+	d.inside(t, func(conn *sql.Conn) {
 		_, err := conn.ExecContext(t.Context(), "UPDATE message SET place = 1 WHERE place = 2")
 		refused, ok := errors.AsType[*driver.MySQLError](err)
 		require.True(t, ok, "%v", err)
