@@ -24,6 +24,7 @@ const (
 	errDuplicateKey        = 1022 // ER_DUP_KEY
 	errHostBlocked         = 1129 // ER_HOST_IS_BLOCKED
 	errHostNotAllowed      = 1130 // ER_HOST_NOT_PRIVILEGED
+	errRecordChanged       = 1020 // ER_CHECKREAD
 	errDiskFull            = 1021 // ER_DISK_FULL
 	errEngine              = 1030 // ER_GET_ERRNO, among others for a full disk
 	errOutOfMemory         = 1037 // ER_OUTOFMEMORY
@@ -97,7 +98,7 @@ type meaning struct{}
 // sent. Every other error may come after the commit.
 func (meaning) RolledBack(err error) bool {
 	switch number(err) {
-	case errDeadlock, errLockWaitTimeout, errHookRolledBack, errReadOnlyOption, errReadOnlyMode, errReadOnlyTransaction,
+	case errDeadlock, errRecordChanged, errLockWaitTimeout, errHookRolledBack, errReadOnlyOption, errReadOnlyMode, errReadOnlyTransaction,
 		errDefinitionChanged, errReprepare, errDiskFull, errTableFull, errLockTableFull:
 		return true
 	case 0:
@@ -106,10 +107,12 @@ func (meaning) RolledBack(err error) bool {
 	return false
 }
 
-// Again implements rowlock.Errors.
+// Again implements rowlock.Errors. MariaDB rolls a transaction back that would lock a row which
+// has changed since the snapshot (innodb_snapshot_isolation). At READ COMMITTED that was not
+// met, and it would be no more than a deadlock.
 func (meaning) Again(err error) bool {
 	switch number(err) {
-	case errDeadlock, errHookRolledBack, errDefinitionChanged, errReprepare:
+	case errDeadlock, errRecordChanged, errHookRolledBack, errDefinitionChanged, errReprepare:
 		return true
 	}
 	return false

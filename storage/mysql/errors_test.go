@@ -22,7 +22,7 @@ func answer(number uint16, message string) error {
 // D8: only what proves a rollback is one. Whatever else comes in answer to a COMMIT may come
 // after it.
 func TestD8WhatProvesARollback(t *testing.T) {
-	proofs := []uint16{1021, 1114, 1205, 1206, 1213, 1290, 1412, 1615, 1792, 1836, 3101}
+	proofs := []uint16{1020, 1021, 1114, 1205, 1206, 1213, 1290, 1412, 1615, 1792, 1836, 3101}
 	for n := range uint16(5000) {
 		want := false
 		for _, p := range proofs {
@@ -44,7 +44,7 @@ func TestMeaningOfErrors(t *testing.T) {
 		"schema": mysql.Errors.Schema, "broken": mysql.Errors.Broken, "unavailable": mysql.Errors.Unavailable,
 	}
 	for n, want := range map[uint16][]string{
-		1213: {"again"}, 3101: {"again"}, 1062: {"duplicate"}, 1205: {"locked"}, 3572: {"locked"},
+		1020: {"again"}, 1213: {"again"}, 3101: {"again"}, 1062: {"duplicate"}, 1205: {"locked"}, 3572: {"locked"},
 		1146: {"schema"}, 1054: {"schema"}, 1049: {"schema"},
 		1040: {"unavailable"}, 1203: {"unavailable"}, 1226: {"unavailable"}, 1290: {"unavailable"}, 1836: {"unavailable"},
 		1792: {"unavailable"}, 1317: {"unavailable"}, 3024: {"unavailable"}, 1969: {"unavailable"}, 1045: {"unavailable"},
