@@ -154,6 +154,15 @@ func noSurprise(f file, _ want, _ layout) []string {
 			}
 		case *ast.SelectStatement, *ast.InsertStatement, *ast.UpdateStatement, *ast.DeleteStatement,
 			*ast.DeclareVariableStatement, *ast.SetVariableStatement, *ast.IfStatement, *ast.BeginEndBlockStatement:
+		case *ast.SetTransactionIsolationLevelStatement:
+			// A batch that changes the level does so outside of a transaction, which would fail,
+			// and takes it back, whatever the pool does with the session.
+			if !strings.Contains(f.text, "IF @@TRANCOUNT = 0 AND ") {
+				found = append(found, "a level that is changed in a transaction")
+			}
+			if level := f.tree.statements[len(f.tree.statements)-1]; f.tree.source(level) != "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;" {
+				found = append(found, "a level that is not taken back")
+			}
 		default:
 			found = append(found, kind(s))
 		}

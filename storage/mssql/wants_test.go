@@ -127,15 +127,15 @@ var wants = map[string]want{
 
 	// One message, and lists: what is committed. A list looks for the bounds of its pages past
 	// the locks of others, at ids alone.
-	"message_live":         {does: "SELECT", locks: "ordering_key NOLOCK, message", params: "id queue_id payload", gives: rows},
-	"message_completed":    {does: "SELECT", locks: "completed, queue", params: "id queue_id payload", gives: rows},
-	"message_dead":         {does: "SELECT", locks: "dead, queue", params: "id queue_id payload", gives: rows},
-	"list_live":            {does: "SELECT", locks: "ordering_key NOLOCK, message INDEX(MESSAGE_ID), ordering_key", params: "queue_id first last limit payload " + meant, gives: rows},
-	"list_completed":       {does: "SELECT", locks: "completed INDEX(COMPLETED_ID), queue", params: "queue_id first last limit payload " + meant, gives: rows},
-	"list_dead":            {does: "SELECT", locks: "dead INDEX(DEAD_QUEUE), queue", params: "queue_id first last limit payload " + meant, gives: rows},
-	"list_live_named":      {does: "SELECT", locks: "ordering_key NOLOCK, message, ordering_key", params: "queue_id list payload " + meant, gives: rows},
-	"list_completed_named": {does: "SELECT", locks: "completed, queue", params: "queue_id list payload " + meant, gives: rows},
-	"list_dead_named":      {does: "SELECT", locks: "dead, queue", params: "queue_id list payload " + meant, gives: rows},
+	"message_live":         {does: byVersions, locks: "databases, ordering_key NOLOCK, message", params: "id queue_id payload", gives: rows},
+	"message_completed":    {does: byVersions, locks: "databases, completed, queue", params: "id queue_id payload", gives: rows},
+	"message_dead":         {does: byVersions, locks: "databases, dead, queue", params: "id queue_id payload", gives: rows},
+	"list_live":            {does: byVersions, locks: "databases, ordering_key NOLOCK, message INDEX(MESSAGE_ID), ordering_key", params: "queue_id first last limit payload " + meant, gives: rows},
+	"list_completed":       {does: byVersions, locks: "databases, completed INDEX(COMPLETED_ID), queue", params: "queue_id first last limit payload " + meant, gives: rows},
+	"list_dead":            {does: byVersions, locks: "databases, dead INDEX(DEAD_QUEUE), queue", params: "queue_id first last limit payload " + meant, gives: rows},
+	"list_live_named":      {does: byVersions, locks: "databases, ordering_key NOLOCK, message, ordering_key", params: "queue_id list payload " + meant, gives: rows},
+	"list_completed_named": {does: byVersions, locks: "databases, completed, queue", params: "queue_id list payload " + meant, gives: rows},
+	"list_dead_named":      {does: byVersions, locks: "databases, dead, queue", params: "queue_id list payload " + meant, gives: rows},
 	"page_live":            {does: "SELECT", locks: "message NOLOCK INDEX(MESSAGE_ID)", params: "last rows", gives: rows, because: map[string]string{"hints": pageBounds}},
 	"page_completed":       {does: "SELECT", locks: "completed NOLOCK INDEX(COMPLETED_ID)", params: "last rows", gives: rows, because: map[string]string{"hints": pageBounds}},
 	"page_dead":            {does: "SELECT", locks: "dead NOLOCK INDEX(DEAD_QUEUE)", params: "last rows queue_id", gives: rows, because: map[string]string{"hints": pageBounds}},
@@ -298,6 +298,10 @@ var wants = map[string]want{
 const (
 	// meant are the parameters by which lists, redrive and purge choose messages.
 	meant = "states dead_reasons ordering_key reason_codes error_contains worker_id min_create_time max_create_time"
+
+	// byVersions reads at SNAPSHOT where the database has it, so that a transaction of somebody
+	// else that is open for long keeps nobody waiting.
+	byVersions = "IF SETTRANSACTIONISOLATIONLEVEL SELECT SETTRANSACTIONISOLATIONLEVEL"
 
 	judgedAgain  = "what is found is judged again, and locked before anything is done to it"
 	forPeople    = "an answer for people, who ask again"

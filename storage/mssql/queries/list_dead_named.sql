@@ -1,5 +1,6 @@
 -- Those of the named messages that are dead and cancelled messages of the queue and kept, and are
 -- meant. Leans on the primary key.
+{{by_versions}}
 SELECT {{finished_columns}},
     m.state, m.dead_reason, CAST(NULL AS varbinary(max)) AS result, CASE WHEN @payload = 1 THEN m.payload END AS payload
 FROM OPENJSON(@list) WITH (id bigint '$[0]') AS j
@@ -8,3 +9,4 @@ INNER LOOP JOIN queuebox.queue AS q ON q.queue_id = m.queue_id
 WHERE m.queue_id = @queue_id
     AND {{kept_dead}}
     AND {{meant_dead}};
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
