@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -46,7 +48,14 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return nil, ctx.Err()
 	}
 	stop()
-	return conn, err
+	if err != nil {
+		return nil, err
+	}
+	own, ok := conn.(*mssqldb.Conn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("the driver made a %T of a connection", conn), conn.Close())
+	}
+	return &link{Conn: own, cut: d.cut}, nil
 }
 
 // Driver implements driver.Connector.

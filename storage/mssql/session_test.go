@@ -3,13 +3,15 @@ package mssql
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	mssqldb "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
 
 	"github.com/queuebox/queuebox/storage/mssql/internal/faketds"
@@ -311,30 +313,63 @@ func TestCancel(t *testing.T) {
 	require.Equal(t, 1, s.Conns())
 }
 
-// A server that does not confirm a cancel costs its connection, and no caller hangs.
+// A cancel that nobody confirms costs the connection, which is cut off long before the driver
+// would have given up, and no caller hangs: a statement, a begin or a commit.
 func TestCancel_ThatNobodyConfirms(t *testing.T) {
-	t.Parallel() // the driver waits for 5 s
-	running := make(chan struct{}, 1)
-	hold := make(chan struct{})
-	_, conn, _ := connect(t, func(r faketds.Request) faketds.Answer {
-		if strings.Contains(r.Text, "SLOW") {
-			running <- struct{}{}
-			return faketds.Answer{Hold: hold, Deaf: true}
-		}
-		return faketds.Answer{}
-	})
-	soon(t, func() {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() {
-			<-running
-			cancel()
-		}()
-		err := run(ctx, conn, "SLOW 1")
-		require.True(t, meaning{}.Broken(err), err)
-		require.True(t, meaning{}.Unavailable(err))
-		require.Error(t, conn.Raw(func(any) error { return driver.ErrBadConn }))
-	})
+	t.Parallel()
+	for name, c := range map[string]struct {
+		kind faketds.Kind
+		do   func(ctx context.Context, conn *sql.Conn) error
+	}{
+		"a query": {faketds.RPC, func(ctx context.Context, conn *sql.Conn) error { return run(ctx, conn, "SLOW 1") }},
+		"an exec": {faketds.Batch, func(ctx context.Context, conn *sql.Conn) error {
+			_, err := conn.ExecContext(ctx, "SLOW 1")
+			return err
+		}},
+		"a procedure": {faketds.RPC, func(ctx context.Context, conn *sql.Conn) error {
+			_, err := call(ctx, conn, "slow")
+			return err
+		}},
+		"a begin": {faketds.Begin, func(ctx context.Context, conn *sql.Conn) error {
+			_, err := conn.BeginTx(ctx, nil)
+			return err
+		}},
+		"a commit": {faketds.Commit, func(ctx context.Context, conn *sql.Conn) error {
+			tx, err := begin(t.Context(), conn)
+			if err != nil {
+				return err
+			}
+			err = tx.Commit(ctx)
+			require.False(t, meaning{}.RolledBack(err))
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			running := make(chan struct{}, 1)
+			_, conn, _ := connect(t, func(r faketds.Request) faketds.Answer {
+				if r.Kind == c.kind {
+					running <- struct{}{}
+					return faketds.Answer{Hold: make(chan struct{}), Deaf: true}
+				}
+				return faketds.Answer{}
+			})
+			soon(t, func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() {
+					<-running
+					cancel()
+				}()
+				err := c.do(ctx, conn)
+				broken, ok := errors.AsType[mssqldb.StreamError](err)
+				require.True(t, ok, "%v", err)
+				require.ErrorIs(t, broken.InnerError, net.ErrClosed, "cut off, and not given up by the driver")
+				require.True(t, meaning{}.Broken(err))
+				require.True(t, meaning{}.Unavailable(err))
+			})
+		})
+	}
 }
 
 func TestBegin_ThatIsCancelled(t *testing.T) {
