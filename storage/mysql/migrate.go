@@ -126,6 +126,10 @@ func createDatabase(ctx context.Context, t target) error {
 func lockMigration(ctx context.Context, conn *sql.Conn, database string) error {
 	sum := sha256.Sum256([]byte(database))
 	name := "queuebox-migrate-" + hex.EncodeToString(sum[:16])
+	// The connection is idle while the tables are made.
+	if _, err := conn.ExecContext(ctx, "SET SESSION wait_timeout = 28800"); err != nil {
+		return err
+	}
 	for {
 		var got sql.NullInt64
 		if err := single(ctx, conn, "SELECT GET_LOCK(?, 2)", []any{name}, &got); err != nil {

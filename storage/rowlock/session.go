@@ -197,10 +197,15 @@ func (s *Store) transact(ctx context.Context, fn func(c *session) (verdict, erro
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = conn.Close() }()
+	ended := false
+	defer func() {
+		if !ended { // also where fn panics: the next one on this connection would commit what stands
+			discard(conn)
+		}
+		_ = conn.Close()
+	}()
 	tx, err := s.engine.Begin(ctx, conn)
 	if err != nil {
-		discard(conn)
 		return false, err
 	}
 	v, err := fn(&session{s: s, q: tx})
@@ -210,18 +215,16 @@ func (s *Store) transact(ctx context.Context, fn func(c *session) (verdict, erro
 	if err != nil || v == rollback {
 		quiet, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
 		defer cancel()
-		if failed := tx.Rollback(quiet); failed != nil {
-			discard(conn)
-		}
+		ended = tx.Rollback(quiet) == nil
 		return false, err
 	}
 	if err := tx.Commit(ctx); err != nil {
 		quiet, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
 		defer cancel()
 		_ = tx.Rollback(quiet)
-		discard(conn)
 		return !s.engine.Errors.RolledBack(err), err
 	}
+	ended = true
 	return false, nil
 }
 
