@@ -111,7 +111,13 @@ func TestE12TextsCallTheProcedures(t *testing.T) {
 		raw, err := os.ReadFile("queries/own/" + name + ".sql")
 		require.NoError(t, err)
 		tr := parseBatch(t, string(raw))
-		require.Equal(t, []string{"EXECUTE"}, tr.kinds(), name)
+		kinds := tr.kinds()
+		if name == "enqueue" || name == "complete" {
+			// Bytes are converted before, since an argument of EXEC is no expression.
+			require.Equal(t, "DECLAREVARIABLE", kinds[0], name)
+			kinds = kinds[1:]
+		}
+		require.Equal(t, []string{"EXECUTE"}, kinds, name)
 		call := all[*ast.ExecutableProcedureReference](tr.statements)
 		require.Len(t, call, 1, name)
 		require.Contains(t, tr.text, "EXEC queuebox."+want.procedure+" ", name)
@@ -119,7 +125,9 @@ func TestE12TextsCallTheProcedures(t *testing.T) {
 		require.Len(t, call[0].Parameters, len(p.Parameters), name)
 		var given []string
 		for _, v := range all[*ast.VariableReference](tr.statements) {
-			given = append(given, v.Name)
+			if slices.Contains(tr.parameters(), strings.TrimPrefix(v.Name, "@")) {
+				given = append(given, v.Name)
+			}
 		}
 		require.Len(t, given, want.given, name)
 		for i, v := range given {
