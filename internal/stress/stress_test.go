@@ -92,7 +92,11 @@ func stress(t *testing.T, db *blackbox.Database) {
 	}
 	require.Zero(t, finals.live, "messages left")
 	if !r.sql().neighbours || *length > time.Minute { // such a run is alone
-		require.Zero(t, finals.deadlocks, "deadlocks")
+		most := 0
+		if per := r.sql().perDeadlock; per > 0 {
+			most = (finals.completed + finals.cancelled + finals.dead) / per
+		}
+		require.LessOrEqual(t, finals.deadlocks, most, "deadlocks")
 	}
 	require.Positive(t, r.looks.Load())
 	require.Positive(t, finals.completed)
