@@ -148,7 +148,8 @@ func (k *counting) all(ctx context.Context, queues []queueTimes) error {
 	return k.finished(ctx, queues, qCountDead, dead, k.dead)
 }
 
-// one counts one queue.
+// one counts one queue. Its live messages are one statement: who asks for the counts of one queue
+// does so for one that is new, of which none were kept yet.
 func (k *counting) one(ctx context.Context, q queueTimes) error {
 	err := k.s.read(ctx, "count", func(c *session) error {
 		_, _, err := k.live(ctx, c, qCountLiveQueue, args(a("queue_id", q.id), k.at()))

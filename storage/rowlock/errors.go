@@ -10,7 +10,7 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
-// ErrBusy: the lock that serialises the claims of a queue was not had in time.
+// ErrBusy says that the lock that serialises the claims of a queue was not had in time.
 var ErrBusy = fmt.Errorf("%w: other claims of the queue are running", storage.ErrLocked)
 
 // classify puts the sentinel of package storage in front of an error. unknown says that
