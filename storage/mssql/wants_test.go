@@ -279,6 +279,8 @@ var wants = map[string]want{
 	// taken where no other server is at them.
 	"own_incoming":        {does: "SELECT", locks: "incoming READPAST READCOMMITTEDLOCK ROWLOCK INDEX(INCOMING_ID)", params: "from look", gives: rows},
 	"own_keyed":           {does: "SELECT", locks: "incoming READPAST READCOMMITTEDLOCK ROWLOCK INDEX(INCOMING_ID)", params: "from last", gives: rows},
+	"own_incoming_first":  {does: "SELECT", locks: "incoming UPDLOCK ROWLOCK NOWAIT INDEX(INCOMING_ID)", params: "from", gives: rows},
+	"own_marked_first":    {does: "SELECT", locks: "marked UPDLOCK ROWLOCK NOWAIT INDEX(MARKED_SEQ)", params: "from", gives: rows},
 	"own_take":            {does: "SELECT", locks: "incoming UPDLOCK READPAST ROWLOCK", params: "list", gives: rows},
 	"own_incoming_delete": {does: "DELETE SELECT", locks: "incoming ROWLOCK", params: "list", gives: change},
 	"own_refuse":          {does: "UPDATE SELECT", locks: "incoming", params: "id why", gives: change},

@@ -41,9 +41,11 @@ func (s *Store) Finish(ctx context.Context, p storage.FinishParams) (storage.Fin
 		marks []mark
 	)
 	limit := max(p.Limit, 1)
+	s.moveBound(ctx, "finish", s.markedBound, qOwnMarkedFirst)
+	from := s.markedBound.start()
 	err := s.read(ctx, "finish: look", func(c *session) error {
 		marks = nil
-		err := c.each(ctx, qOwnMarked, args(a("from", int64(0)), a("look", limit)), func(r *sql.Rows) error {
+		err := c.each(ctx, qOwnMarked, args(a("from", from), a("look", limit)), func(r *sql.Rows) error {
 			var m mark
 			err := r.Scan(&m.seq, &m.queueID, &m.id, &m.key)
 			marks = append(marks, m)
@@ -56,6 +58,9 @@ func (s *Store) Finish(ctx context.Context, p storage.FinishParams) (storage.Fin
 	})
 	if err != nil {
 		return out, err
+	}
+	if len(marks) > 0 {
+		s.markedBound.saw(marks[0].seq, marks[len(marks)-1].seq)
 	}
 	out.More = len(marks) >= limit
 	for some := range slices.Chunk(marks, ownRows) {

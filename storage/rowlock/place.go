@@ -47,9 +47,11 @@ func (s *Store) Place(ctx context.Context, p storage.PlaceParams) (storage.Place
 		rows []incoming
 	)
 	limit := max(p.Limit, 1)
+	s.moveBound(ctx, "place", s.incomingBound, qOwnIncomingFirst)
+	from := s.incomingBound.start()
 	err := s.read(ctx, "place: look", func(c *session) error {
 		rows = nil
-		err := c.each(ctx, qOwnIncoming, args(a("from", int64(0)), a("look", limit)), func(r *sql.Rows) error {
+		err := c.each(ctx, qOwnIncoming, args(a("from", from), a("look", limit)), func(r *sql.Rows) error {
 			var row incoming
 			err := r.Scan(&row.id, &row.queueID, &row.orderingKey, &row.idempotent, &row.bytes)
 			rows = append(rows, row)
@@ -63,6 +65,7 @@ func (s *Store) Place(ctx context.Context, p storage.PlaceParams) (storage.Place
 	if err != nil || len(rows) == 0 {
 		return out, err
 	}
+	s.incomingBound.saw(rows[0].id, rows[len(rows)-1].id)
 	// The order of a key is that of all its rows, so those of an earlier transaction that failed
 	// are looked for once more with each later one.
 	first := rows[0].id

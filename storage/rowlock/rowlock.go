@@ -21,6 +21,9 @@ type Store struct {
 	lanes      lanes
 	floors     floors
 
+	// Where the scans of what transactions of others left start.
+	incomingBound, markedBound *ownBound
+
 	closeOnce sync.Once
 	closed    error
 }
@@ -33,7 +36,8 @@ func New(db *sql.DB, e *Engine, o Options, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Name, err)
 	}
-	return &Store{db: db, engine: e, options: o, statements: statements, log: log, lanes: newLanes()}, nil
+	return &Store{db: db, engine: e, options: o, statements: statements, log: log, lanes: newLanes(),
+		incomingBound: newOwnBound(), markedBound: newOwnBound()}, nil
 }
 
 // Capabilities implements storage.Store.
