@@ -50,6 +50,7 @@ func TestBrokenStatementsAreNoticed(t *testing.T) {
 		{"a word that is taken for a procedure", "cancel_ask", "SELECT @@ROWCOUNT AS changed;", "rowcount;", "a word was taken for the name of a procedure"},
 		{"a statement more", "cancel_ask", "SELECT @@ROWCOUNT", "DELETE FROM queuebox.message WHERE id = @id; SELECT @@ROWCOUNT", "it does UPDATE DELETE SELECT"},
 		{"every column", "queue_get", "{{queue_columns}}", "*", "SELECT *"},
+		{"a level that is not taken back", "message_live", "\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED;", "", "a level that is not taken back"},
 		{"no index named", "queue_get", "Leans on queue_name.", "", "the comment above names none"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -59,6 +60,32 @@ func TestBrokenStatementsAreNoticed(t *testing.T) {
 			broken := newFile(t, c.name, strings.Replace(whole.raw, c.old, c.broken, 1))
 			found := strings.Join(problems(broken, wants[c.name], l, source.calls[c.name]), "\n")
 			require.Contains(t, found, c.problem)
+		})
+	}
+}
+
+// The same of the layout and of the procedures in it.
+func TestBrokenLayoutsAreNoticed(t *testing.T) {
+	whole := migrations(t)
+	require.Empty(t, layoutProblems(layoutOf(t, whole)), "before it is broken")
+	require.Empty(t, markProblems(layoutOf(t, whole)), "before it is broken")
+	for _, c := range []struct{ what, old, broken, problem string }{
+		{"locks that become one of the table", "ALTER TABLE queuebox.message SET (LOCK_ESCALATION = DISABLE);", "", "message: many row locks"},
+		{"an index with page locks", "(queue_id, urgency, ready_time, id)\n    WHERE place = 0 WITH (ALLOW_PAGE_LOCKS = OFF)", "(queue_id, urgency, ready_time, id)\n    WHERE place = 0", "message_ready may lock pages"},
+		{"a key with page locks", "PRIMARY KEY CLUSTERED (queue_id, name) WITH (ALLOW_PAGE_LOCKS = OFF)", "PRIMARY KEY CLUSTERED (queue_id, name)", "idempotency_key_name may lock pages"},
+		{"a key of text", "name                    varbinary(255) NOT NULL", "name                    nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL", "name is text"},
+		{"the collation of the database", "worker_id         nvarchar(255) COLLATE Latin1_General_100_BIN2", "worker_id         nvarchar(255)", "worker_id has the collation"},
+		{"ticks of 100 ns", "lease_end         datetime2(6)", "lease_end         datetime2", "lease_end is datetime2"},
+		{"no schema", "CREATE TABLE queuebox.dead (", "CREATE TABLE dead (", "dead has no schema"},
+		{"the clock before the lock", "SET @now = SYSUTCDATETIME();\n    IF @state = 1", "IF @state = 1", "the order is"},
+		{"no lock before the look", "WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK)", "WITH (ROWLOCK, READCOMMITTEDLOCK)", "the order is"},
+		{"a mark without the token", "state = 1 AND token = @token AND lease_end > @now;", "state = 1 AND lease_end > @now;", "without the condition on token"},
+		{"a mark after the lease", "state = 1 AND token = @token AND lease_end > @now;", "state = 1 AND token = @token;", "without the condition on lease_end"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			require.Contains(t, whole, c.old)
+			l := layoutOf(t, strings.Replace(whole, c.old, c.broken, 1))
+			require.Contains(t, strings.Join(append(layoutProblems(l), markProblems(l)...), "\n"), c.problem)
 		})
 	}
 }

@@ -83,33 +83,47 @@ func batches(text string) []string {
 
 func readLayout(t *testing.T) layout {
 	t.Helper()
-	l := layout{columns: map[string][]column{}, indexes: map[string]string{}, unique: map[string][][]string{}, procedures: map[string]tree{}}
+	return layoutOf(t, migrations(t))
+}
+
+// migrations are the texts of all of them, one behind the other.
+func migrations(t *testing.T) string {
+	t.Helper()
 	files, err := filepath.Glob("migrations/*.sql")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
+	var b strings.Builder
 	for _, name := range files {
 		raw, err := os.ReadFile(name)
 		require.NoError(t, err)
-		require.NotContains(t, string(raw), "+goose NO TRANSACTION", "a migration that broke off leaves nothing")
-		for _, batch := range batches(string(raw)) {
-			tr := parseBatch(t, batch)
-			require.Len(t, tr.statements, 1, "one statement a batch: %s", batch)
-			l.trees = append(l.trees, tr)
-			switch s := tr.statements[0].(type) {
-			case *ast.CreateTableStatement:
-				l.addTable(tr, s)
-			case *ast.CreateIndexStatement:
-				name := s.OnName.BaseIdentifier.Value
-				l.indexes[s.Name.Value] = name
-				if s.Unique {
-					l.unique[name] = append(l.unique[name], keyColumns(s.Columns))
-				}
-			case *ast.CreateProcedureStatement:
-				l.procedures[s.ProcedureReference.Name.BaseIdentifier.Value] = tr
-			case *ast.AlterTableSetStatement, *ast.InsertStatement:
-			default:
-				t.Errorf("a migration does %s", kind(s))
+		b.Write(raw)
+	}
+	return b.String()
+}
+
+// layoutOf is what the text of migrations makes.
+func layoutOf(t *testing.T, text string) layout {
+	t.Helper()
+	l := layout{columns: map[string][]column{}, indexes: map[string]string{}, unique: map[string][][]string{}, procedures: map[string]tree{}}
+	require.NotContains(t, text, "+goose NO TRANSACTION", "a migration that broke off leaves nothing")
+	for _, batch := range batches(text) {
+		tr := parseBatch(t, batch)
+		require.Len(t, tr.statements, 1, "one statement a batch: %s", batch)
+		l.trees = append(l.trees, tr)
+		switch s := tr.statements[0].(type) {
+		case *ast.CreateTableStatement:
+			l.addTable(tr, s)
+		case *ast.CreateIndexStatement:
+			name := s.OnName.BaseIdentifier.Value
+			l.indexes[s.Name.Value] = name
+			if s.Unique {
+				l.unique[name] = append(l.unique[name], keyColumns(s.Columns))
 			}
+		case *ast.CreateProcedureStatement:
+			l.procedures[s.ProcedureReference.Name.BaseIdentifier.Value] = tr
+		case *ast.AlterTableSetStatement, *ast.InsertStatement:
+		default:
+			t.Errorf("a migration does %s", kind(s))
 		}
 	}
 	return l

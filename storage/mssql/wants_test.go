@@ -216,7 +216,7 @@ var wants = map[string]want{
 	"limit_bucket": {does: "UPDATE SELECT", locks: "claim_limit", params: "queue_id rate full_ns", gives: change},
 	"limit_filled": {does: "UPDATE SELECT", locks: "claim_limit", params: "queue_id", gives: change},
 	"limit_leased": {
-		does: "SELECT", locks: "message NOLOCK", params: "queue_id", gives: rows,
+		does: "SELECT", locks: "message NOLOCK INDEX(MESSAGE_READY)", params: "queue_id", gives: rows,
 		because: map[string]string{"hints": "leases that are not committed yet have to be seen; one too many is removed again"},
 	},
 	"limit_slots": {

@@ -5,5 +5,5 @@ SELECT CAST(CASE WHEN EXISTS (
     SELECT 1
     FROM (SELECT TOP (1000) k.key_id FROM queuebox.ordering_key AS k WITH (NOLOCK)
         WHERE k.queue_id = @queue_id ORDER BY k.name) AS few
-    INNER JOIN queuebox.message AS m WITH (NOLOCK) ON m.key_id = few.key_id AND m.place = 2
+    INNER LOOP JOIN queuebox.message AS m WITH (NOLOCK) ON m.key_id = few.key_id AND m.place = 2
 ) THEN 1 ELSE 0 END AS bit) AS blocked

@@ -3,5 +3,5 @@
 -- claim. Walks the ready messages of the queue, once after max_in_flight was set and twice more.
 -- Leans on message_ready; takes no lock.
 SELECT m.id
-FROM queuebox.message AS m WITH (NOLOCK)
+FROM queuebox.message AS m WITH (NOLOCK, INDEX (message_ready))
 WHERE m.queue_id = @queue_id AND m.place = 0 AND m.state IN (1, 3);
