@@ -253,6 +253,30 @@ func TestD2D8Failures(t *testing.T) {
 	}
 }
 
+// D3: a server that takes no writes any more may still answer on its connections, after a
+// failover. They are left, since the next ones may lead to the server that does.
+func TestD3ConnectionsToAReadOnlyServerAreLeft(t *testing.T) {
+	d := newDatabase(t, false)
+	s, p := through(t, d)
+	q := queue(t, s, "failover")
+	for _, key := range []string{"", "key"} {
+		m := storage.NewMessage{QueueID: q.ID, IdempotencyKey: key}
+		put := func() error {
+			_, err := s.Enqueue(t.Context(), storage.EnqueueParams{Messages: []storage.NewMessage{m}})
+			return err
+		}
+		d.failing(t, 1836, 3)
+		before := p.Accepted()
+		for range 3 {
+			require.ErrorIs(t, put(), storage.ErrUnavailable)
+		}
+		require.NoError(t, put())
+		require.Equal(t, 3, p.Accepted()-before, "each failure costs a connection")
+		require.NoError(t, s.Ready(t.Context()))
+		require.Equal(t, 3, p.Accepted()-before, "and nothing else does")
+	}
+}
+
 // Sessions that somebody kills are told as an outage or an unknown outcome, never as a
 // defect, and the store goes on by itself.
 func TestD3D8KilledSessions(t *testing.T) {

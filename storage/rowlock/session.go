@@ -118,7 +118,9 @@ func (s *Store) read(ctx context.Context, what string, fn func(c *session) error
 			return err
 		}
 		defer func() { _ = conn.Close() }()
-		return fn(&session{s: s, q: conn})
+		err = fn(&session{s: s, q: conn})
+		s.leave(conn, err)
+		return err
 	}
 	err := run()
 	if err != nil && ctx.Err() == nil && (s.broken(err) || s.engine.Errors.Again(err)) {
@@ -150,6 +152,7 @@ func (s *Store) single(ctx context.Context, what string, look, put func(c *sessi
 			return false, err
 		}
 		err = put(c)
+		s.leave(conn, err)
 		return err != nil && s.mayHaveHappened(err), err
 	})
 }
@@ -216,6 +219,7 @@ func (s *Store) transact(ctx context.Context, fn func(c *session) (verdict, erro
 		quiet, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
 		defer cancel()
 		ended = tx.Rollback(quiet) == nil
+		s.leave(conn, err)
 		return false, err
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -245,6 +249,14 @@ func (s *Store) acquire(ctx context.Context) (*sql.Conn, error) {
 // discard sees to it that the pool closes a connection which may stand in a transaction.
 func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+// leave gives up a connection to a database that cannot serve: after a failover the next one may
+// lead to another, while the old one still answers and takes no writes.
+func (s *Store) leave(conn *sql.Conn, err error) {
+	if err != nil && s.engine.Errors.Unavailable(err) {
+		discard(conn)
+	}
 }
 
 // broken tells a connection that died under a statement.
