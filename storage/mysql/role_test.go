@@ -40,13 +40,16 @@ func role(t *testing.T, raw string, rights ...string) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { _, _ = db.ExecContext(ctx, "DROP USER "+name) }) // A private server may have gone.
 	for _, text := range rights {
-		text = strings.NewReplacer("%", name, "@", strings.TrimPrefix(u.Path, "/")).Replace(text)
+		text = strings.ReplaceAll(inDatabase(text, strings.TrimPrefix(u.Path, "/")), "%", name)
 		_, err = db.ExecContext(ctx, text)
 		require.NoError(t, err)
 	}
 	u.User = url.UserPassword(name, password)
 	return u.String()
 }
+
+// inDatabase puts a database in the place of @.
+func inDatabase(text, database string) string { return strings.ReplaceAll(text, "@", database) }
 
 // D7: the role of a server reads and writes rows; another one migrates.
 func TestD7LeastPrivilegeRole(t *testing.T) {

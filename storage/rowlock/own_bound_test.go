@@ -40,7 +40,7 @@ func TestE12_TheStartOfAScanPassesNoRow(t *testing.T) {
 
 // The same at random: rows are drawn, inserted, committed out of order, or rolled back.
 func TestE12_TheStartOfAScanAtRandom(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test that can be repeated
+	random := rand.New(rand.NewPCG(1, 2))
 	b := newOwnBound()
 	at := time.Now()
 	b.now = func() time.Time { return at }

@@ -127,14 +127,6 @@ func (f found) cut(limit int, dryRun bool) found {
 	return found{rows: f.rows[:n], last: f.rows[n-1].id}
 }
 
-func idsOf(rows []picked) []int64 {
-	ids := make([]int64, len(rows))
-	for i, m := range rows {
-		ids[i] = m.id
-	}
-	return ids
-}
-
 const (
 	// keyTries and keyPause bound how often, and how soon, an operator's call tries again to
 	// have the ordering keys that somebody has. It waits between the transactions and not in

@@ -36,8 +36,10 @@ func New(db *sql.DB, e *Engine, o Options, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", e.Name, err)
 	}
-	return &Store{db: db, engine: e, options: o, statements: statements, log: log, lanes: newLanes(),
-		incomingBound: newOwnBound(), markedBound: newOwnBound()}, nil
+	return &Store{
+		db: db, engine: e, options: o, statements: statements, log: log, lanes: newLanes(),
+		incomingBound: newOwnBound(), markedBound: newOwnBound(),
+	}, nil
 }
 
 // Capabilities implements storage.Store.
