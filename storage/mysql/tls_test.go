@@ -38,7 +38,7 @@ func certificate(t *testing.T, dir, name string) (cert, key string) {
 	cert, key = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 	write := func(file, kind string, der []byte) {
 		// The server runs as another user.
-		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o644)) //nolint:gosec // A key of this test.
+		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o644))
 	}
 	write(cert, "CERTIFICATE", der)
 	write(key, "PRIVATE KEY", secret)

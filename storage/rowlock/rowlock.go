@@ -42,6 +42,9 @@ func New(db *sql.DB, e *Engine, o Options, log *slog.Logger) (*Store, error) {
 	}, nil
 }
 
+// GoString keeps the inside of a store, statements and addresses, out of logs.
+func (s *Store) GoString() string { return s.engine.Name + ".Store" }
+
 // Capabilities implements storage.Store.
 func (s *Store) Capabilities() storage.Capabilities { return s.options.Capabilities }
 
