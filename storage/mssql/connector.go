@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,7 +56,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("the driver made a %T of a connection", conn), conn.Close())
 	}
-	return &link{Conn: own, cut: d.cut}, nil
+	return &link{Conn: own, cut: d.cut, alive: d.alive}, nil
 }
 
 // Driver implements driver.Connector.
@@ -85,6 +86,15 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	d.conns = append(d.conns, conn)
 	return conn, nil
+}
+
+// alive tells whether one of the connections is: the driver closes those that it does not use,
+// the slower ones of a listener with several addresses, and the first one where Azure SQL
+// redirects.
+func (d *dialer) alive() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.conns, alive)
 }
 
 func (d *dialer) cut() {

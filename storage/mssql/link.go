@@ -15,11 +15,12 @@ import (
 const cancelGrace = time.Second
 
 // link is a connection of the driver that is cut off where a cancelled request is not confirmed
-// in time.
+// in time, and that is not used again where the database has closed it.
 type link struct {
 	*mssqldb.Conn
 
-	cut func()
+	cut   func()
+	alive func() bool
 }
 
 var (
@@ -29,6 +30,16 @@ var (
 	_ driver.SessionResetter    = (*link)(nil)
 	_ driver.Validator          = (*link)(nil)
 )
+
+// ResetSession implements driver.SessionResetter, which the pool calls when it hands a
+// connection out. One that was closed meanwhile is replaced without an error: after a failover or
+// behind a gateway that ends what is idle, all of the pool are.
+func (l *link) ResetSession(ctx context.Context) error {
+	if !l.alive() {
+		return driver.ErrBadConn
+	}
+	return l.Conn.ResetSession(ctx)
+}
 
 // watch cuts the connection off where the request of ctx goes on for long after ctx has ended.
 // The request calls done when it has ended.

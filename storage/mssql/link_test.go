@@ -2,11 +2,15 @@ package mssql
 
 import (
 	"context"
+	"net"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/storage/mssql/internal/faketds"
 )
 
 // A connection is cut off where its request goes on for long after the ctx, and never else.
@@ -34,4 +38,25 @@ func TestWatch(t *testing.T) {
 		done()
 		done() // rows may be closed twice
 	}), "the cancel was confirmed in time")
+}
+
+// Of the connections that were dialed for one login the driver uses one and closes the others.
+func TestDialer_OneOfThemIsAlive(t *testing.T) {
+	s := faketds.Start(t, nil)
+	target, err := parseURL(s.URL())
+	require.NoError(t, err)
+	address := net.JoinHostPort(target.config.Host, strconv.FormatUint(target.config.Port, 10))
+	d := &dialer{}
+	var conns []net.Conn
+	for range 3 {
+		conn, err := d.DialContext(t.Context(), "tcp", address)
+		require.NoError(t, err)
+		conns = append(conns, conn)
+	}
+	require.True(t, d.alive())
+	require.NoError(t, conns[0].Close())
+	require.NoError(t, conns[2].Close())
+	require.True(t, d.alive())
+	require.NoError(t, conns[1].Close())
+	require.False(t, d.alive())
 }

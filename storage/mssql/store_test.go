@@ -3,10 +3,12 @@ package mssql
 import (
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/queuebox/queuebox/storage"
@@ -192,4 +194,28 @@ func TestStore_ACallerThatLeaves(t *testing.T) {
 	})
 	require.Equal(t, 1, s.Attentions())
 	require.Zero(t, count(s, faketds.Commit))
+}
+
+// Connections that were closed while they were idle, all of them as after a failover, are
+// replaced and nobody hears of it. D3.
+func TestD3_ClosedWhileIdle(t *testing.T) {
+	store, s := open(t, queues)
+	const calls = 5
+	for range 3 {
+		var many sync.WaitGroup
+		for range calls {
+			many.Go(func() {
+				_, err := store.SetPaused(t.Context(), "a ", true)
+				assert.NoError(t, err)
+			})
+		}
+		many.Wait()
+		s.Cut()
+		s.Forget()
+		for range calls {
+			_, err := store.SetPaused(t.Context(), "a ", true)
+			require.NoError(t, err)
+		}
+		require.Equal(t, calls, count(s, faketds.Begin), "none was tried in vain")
+	}
 }

@@ -127,14 +127,19 @@ func (s *Server) Conns() int {
 	return s.conns
 }
 
-// Stop cuts all connections off and waits.
-func (s *Server) Stop() {
-	_ = s.listener.Close()
+// Cut cuts all connections off, as a failover does, and goes on.
+func (s *Server) Cut() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for conn := range s.open {
 		_ = conn.Close()
 	}
-	s.mu.Unlock()
+}
+
+// Stop cuts all connections off and waits.
+func (s *Server) Stop() {
+	_ = s.listener.Close()
+	s.Cut()
 	s.wait.Wait()
 }
 
