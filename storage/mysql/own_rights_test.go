@@ -153,3 +153,36 @@ func TestE12AStaleSnapshotJudgesNoStaleRow(t *testing.T) {
 		}
 	}
 }
+
+// E12: an ordering key that somebody has keeps the marks of others from nothing.
+func TestE12AKeyThatSomebodyHasKeepsNobodyElseBack(t *testing.T) {
+	d := newDatabase(t, false)
+	q, err := d.store.CreateQueue(t.Context(), "q", settings(), 0)
+	require.NoError(t, err)
+	messages := []storage.NewMessage{{QueueID: q.ID, OrderingKey: "a"}, {QueueID: q.ID, OrderingKey: "b"}, {QueueID: q.ID}}
+	_, err = d.store.Enqueue(t.Context(), storage.EnqueueParams{Messages: messages})
+	require.NoError(t, err)
+	res, err := d.store.Claim(t.Context(), storage.ClaimParams{
+		QueueID: q.ID, Calls: []storage.ClaimCall{{WorkerID: "w", Max: 3, Lease: time.Minute}},
+	})
+	require.NoError(t, err)
+	require.Len(t, res.Calls[0].Messages, 3)
+	s := d.ownSessions(t).Begin(t, "READ COMMITTED")
+	for _, c := range res.Calls[0].Messages {
+		rows, err := s.Query(ownStatement(t, d.store, q, storage.TransactionComplete), wireid.Message(c.Message.Ref), wireid.Token(c.Token), nil)
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+	}
+	require.NoError(t, s.Commit())
+	end := d.transaction(t, "no key", func(ctx context.Context, conn *sql.Conn) (n int64, err error) {
+		err = conn.QueryRowContext(ctx, "SELECT 1 FROM ordering_key FORCE INDEX (ordering_key_name) WHERE queue_id = ? AND name = 'a' FOR UPDATE", q.ID).Scan(&n)
+		return n, err
+	})
+	done, err := d.store.Finish(t.Context(), storage.FinishParams{Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, done.Finished, 2)
+	end(true)
+	done, err = d.store.Finish(t.Context(), storage.FinishParams{Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, done.Finished, 1)
+}

@@ -64,17 +64,36 @@ func (s *Store) Finish(ctx context.Context, p storage.FinishParams) (storage.Fin
 	}
 	out.More = len(marks) >= limit
 	for some := range slices.Chunk(marks, ownRows) {
-		done, err := s.finishOnce(ctx, some, &out)
+		done, err := s.finishSome(ctx, some, &out)
 		if err != nil {
 			out.More = false
 			return out, err
 		}
 		if done < len(some) {
-			// Somebody else is at the others, or has their rows locked: no reason to hurry.
+			// Somebody else is at the others, or has their rows or keys locked: no reason to hurry.
 			out.More = false
 		}
 	}
 	return out, nil
+}
+
+// finishSome finishes what it can have of some marks, and tells of how many. It waits for no
+// ordering key while it holds others: those that somebody has are tried again a few times.
+func (s *Store) finishSome(ctx context.Context, marks []mark, out *storage.FinishResult) (int, error) {
+	done, busy, err := s.finishOnce(ctx, marks, out)
+	for n := 1; n < keyTries && err == nil && len(busy) > 0; n++ {
+		pause := time.NewTimer(keyPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return done, nil
+		}
+		var more int
+		more, busy, err = s.finishOnce(ctx, busy, out)
+		done += more
+	}
+	return done, err
 }
 
 // marked is a message whose row the transaction has locked, with what its mark says.
@@ -88,11 +107,12 @@ type marked struct {
 	delay   time.Duration
 }
 
-// finishOnce finishes what it can have of some marks, and tells of how many.
-func (s *Store) finishOnce(ctx context.Context, marks []mark, out *storage.FinishResult) (done int, err error) {
+// finishOnce finishes what it can have of some marks, in one transaction, and tells of how many,
+// and which it left since somebody has their ordering keys.
+func (s *Store) finishOnce(ctx context.Context, marks []mark, out *storage.FinishResult) (done int, busy []mark, err error) {
 	var res storage.FinishResult
 	err = s.write(ctx, "finish", func(c *session) (verdict, error) {
-		res, done = storage.FinishResult{}, 0
+		res, done, busy = storage.FinishResult{}, 0, nil
 		taken, err := c.takeMarks(ctx, marks)
 		if err != nil || len(taken) == 0 {
 			return rollback, err
@@ -103,12 +123,12 @@ func (s *Store) finishOnce(ctx context.Context, marks []mark, out *storage.Finis
 				ids = append(ids, m.key.Int64)
 			}
 		}
-		keys, err := c.lockKeyIDs(ctx, ids, waitTaken)
+		keys, err := c.lockKeyIDs(ctx, ids, skipTaken)
 		if err != nil {
 			return rollback, err
 		}
-		cleared, err := c.finish(ctx, taken, keys, &res)
-		if err != nil || len(cleared) == 0 {
+		var cleared []int64
+		if cleared, busy, err = c.finish(ctx, taken, keys, &res); err != nil || len(cleared) == 0 {
 			return rollback, err
 		}
 		done = len(cleared)
@@ -122,7 +142,7 @@ func (s *Store) finishOnce(ctx context.Context, marks []mark, out *storage.Finis
 		return commit, err
 	})
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	out.Finished = append(out.Finished, res.Finished...)
 	for _, r := range res.Ready {
@@ -131,7 +151,7 @@ func (s *Store) finishOnce(ctx context.Context, marks []mark, out *storage.Finis
 	if res.Now.After(out.Now) {
 		out.Now = res.Now
 	}
-	return done, nil
+	return done, busy, nil
 }
 
 // takeMarks takes marks that no other server is at.
@@ -146,21 +166,22 @@ func (c *session) takeMarks(ctx context.Context, marks []mark) ([]mark, error) {
 
 // finish settles the messages that marks name, as the marks say, and gives the marks that may
 // go: those whose message it had, and those whose message is not there. The mark of a message
-// that somebody else has locked stays for the next time.
-func (c *session) finish(ctx context.Context, marks []mark, keys lockedKeys, res *storage.FinishResult) ([]int64, error) {
+// that somebody else has locked stays for the next time; busy are those that wait for a key.
+func (c *session) finish(
+	ctx context.Context, marks []mark, keys lockedKeys, res *storage.FinishResult,
+) (cleared []int64, busy []mark, err error) {
 	had, err := c.lockMarked(ctx, marks)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	there, err := c.liveAmong(ctx, marks)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if res.Now, err = c.now(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var (
-		cleared                             []int64
 		completed, dead, back, told, ending []int64
 		heads                               []died
 		seen                                = make(map[int64]bool, len(marks))
@@ -169,7 +190,8 @@ func (c *session) finish(ctx context.Context, marks []mark, keys lockedKeys, res
 		m, ok := had[k.id]
 		switch {
 		case ok && !keys.has(m.key):
-			continue // its key was not to be had
+			busy = append(busy, k)
+			continue
 		case !ok && there[k.id]:
 			continue
 		}
@@ -204,16 +226,16 @@ func (c *session) finish(ctx context.Context, marks []mark, keys lockedKeys, res
 			continue
 		}
 		if err := c.exactly(ctx, step.q, len(step.on), c.ids(step.on)); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if len(back) > 0 {
 		now := a("now", c.s.engine.Values.Time(res.Now))
 		if err := c.exactly(ctx, qOwnFinishReturn, len(back), c.ids(back), now); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return cleared, c.block(ctx, heads)
+	return cleared, busy, c.block(ctx, heads)
 }
 
 // lockMarked locks those of the messages that nobody else has locked.
