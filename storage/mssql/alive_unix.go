@@ -22,7 +22,7 @@ func alive(conn net.Conn) bool {
 	err = raw.Read(func(fd uintptr) bool {
 		var b [1]byte
 		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK)
-		open = n > 0 || err == syscall.EAGAIN || err == syscall.EINTR //nolint:errorlint // A number of the kernel.
+		open = n > 0 || err == syscall.EAGAIN || err == syscall.EINTR
 		return true
 	})
 	return err == nil && open

@@ -23,7 +23,8 @@
 //   - To read one: CAST(name AS varchar(255)), exact for ASCII.
 //
 // All other texts (worker, reason, error, content type) are nvarchar, and no statement
-// compares them: where two have to be the same, Go compares.
+// compares them as texts: where two have to be the same, Go compares, or a filter casts both
+// to varbinary.
 //
 // # Statements
 //
@@ -39,4 +40,17 @@
 // The clock {{now}} is CAST(SYSUTCDATETIME() AS datetime2(6)), so that what is stored and what
 // it is later compared with were rounded alike. It stands still within a statement: whoever may
 // wait for a lock takes it in an earlier statement (S13).
+//
+// # Connections
+//
+// A transaction is begun by the driver and not by a statement, so that the driver knows when
+// the server has ended it: what follows an error is then refused and never sent, where it would
+// commit by itself. Rows are read to their end, since closing them before it cancels the
+// statement, and with XACT_ABORT the transaction.
+//
+// Each wait has an end that is ours: a login, since the driver bounds the dialing alone; a
+// cancel that nobody confirms, which the driver waits for 5 s; the answer to a commit whose caller
+// has left. A connection that the database closed while it was idle is replaced when the pool
+// hands it out. Claims of a queue take turns by an application lock of the transaction, and one
+// claim a server waits for it at a time, since each waiter occupies a thread of the database.
 package mssql
