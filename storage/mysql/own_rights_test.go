@@ -186,3 +186,43 @@ func TestE12AKeyThatSomebodyHasKeepsNobodyElseBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, done.Finished, 1)
 }
+
+// E12: an ordering key that somebody has keeps messages of others from nothing, and its own in
+// their order.
+func TestE12AKeyThatSomebodyHasKeepsNoOtherMessageBack(t *testing.T) {
+	d := newDatabase(t, false)
+	q, err := d.store.CreateQueue(t.Context(), "q", settings(), 0)
+	require.NoError(t, err)
+	claimed := claimKeyed(t, d, q, "a")
+	s := d.ownSessions(t).Begin(t, "READ COMMITTED")
+	for _, key := range []any{"a", "b", "a", nil} {
+		_, err := s.Query(ownStatement(t, d.store, q, storage.TransactionEnqueue), []byte("x"), nil, nil, nil, key, nil, nil, nil, nil, nil)
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Commit())
+	end := d.transaction(t, "no key", func(ctx context.Context, conn *sql.Conn) (n int64, err error) {
+		err = conn.QueryRowContext(ctx, "SELECT 1 FROM ordering_key FORCE INDEX (ordering_key_name) WHERE queue_id = ? AND name = 'a' FOR UPDATE", q.ID).Scan(&n)
+		return n, err
+	})
+	done, err := d.store.Place(t.Context(), storage.PlaceParams{Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, 2, done.Placed)
+	end(true)
+	done, err = d.store.Place(t.Context(), storage.PlaceParams{Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, 2, done.Placed)
+	require.Equal(t, []string{"2"}, d.lines(t, "SELECT COUNT(*) FROM message WHERE key_id IS NOT NULL AND place = 2"), "behind %v", claimed.Message.Ref)
+}
+
+// claimKeyed enqueues a message with an ordering key and claims it, so that the key stays.
+func claimKeyed(t *testing.T, d *database, q storage.Queue, key string) storage.Claimed {
+	t.Helper()
+	_, err := d.store.Enqueue(t.Context(), storage.EnqueueParams{Messages: []storage.NewMessage{{QueueID: q.ID, OrderingKey: key}}})
+	require.NoError(t, err)
+	res, err := d.store.Claim(t.Context(), storage.ClaimParams{
+		QueueID: q.ID, Calls: []storage.ClaimCall{{WorkerID: "w", Max: 1, Lease: time.Minute}},
+	})
+	require.NoError(t, err)
+	require.Len(t, res.Calls[0].Messages, 1)
+	return res.Calls[0].Messages[0]
+}

@@ -102,11 +102,11 @@ func cutIncoming(rows []incoming) (batch, left []incoming) {
 	return rows, nil
 }
 
-// placeOrSplit places a batch. Where it fails, since somebody has one of the keys for long or
+// placeOrSplit places a batch. Where it fails, since somebody has an idempotency key for long or
 // something is wrong with one of the rows, the others go on without it. A row whose queue is
 // gone can never be a message and is set aside.
 func (s *Store) placeOrSplit(ctx context.Context, first int64, batch []incoming, out *storage.PlaceResult) error {
-	err := s.placeOnce(ctx, first, batch, out)
+	err := s.placeSome(ctx, first, batch, out)
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, storage.ErrOutcomeUnknown):
 		return err
@@ -134,23 +134,42 @@ func (c *session) refuse(ctx context.Context, id int64, queueID int32, why strin
 	return int(n), err
 }
 
-// placeOnce places what it can have of some rows, in one transaction: the ordering keys are
-// locked, then the rows are looked for once more and taken (D12), then their idempotency keys
-// decide what becomes of each.
-func (s *Store) placeOnce(ctx context.Context, first int64, batch []incoming, out *storage.PlaceResult) error {
+// placeSome places what it can have of some rows. It waits for no ordering key while it holds
+// others: those that somebody has are tried again a few times, and left to the next call.
+func (s *Store) placeSome(ctx context.Context, first int64, batch []incoming, out *storage.PlaceResult) error {
+	for n := 1; ; n++ {
+		busy, err := s.placeOnce(ctx, first, batch, out)
+		if err != nil || !busy || n == keyTries {
+			return err
+		}
+		pause := time.NewTimer(keyPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil
+		}
+	}
+}
+
+// placeOnce places what it can have of some rows, in one transaction: the ordering keys that
+// nobody has are locked, then the rows are looked for once more and taken (D12), then their
+// idempotency keys decide what becomes of each. busy says that somebody has an ordering key.
+func (s *Store) placeOnce(ctx context.Context, first int64, batch []incoming, out *storage.PlaceResult) (busy bool, err error) {
 	var res storage.PlaceResult
-	err := s.write(ctx, "place", func(c *session) (verdict, error) {
-		res = storage.PlaceResult{}
+	err = s.write(ctx, "place", func(c *session) (verdict, error) {
+		res, busy = storage.PlaceResult{}, false
 		var names []keyName
 		for _, r := range batch {
 			if r.orderingKey != "" {
 				names = append(names, keyName{queueID: r.queueID, name: r.orderingKey})
 			}
 		}
-		keys, err := c.lockNames(ctx, names, waitTaken)
+		keys, err := c.lockNames(ctx, names, skipTaken)
 		if err != nil {
 			return rollback, err
 		}
+		busy = !hasAll(keys, names)
 		rows, err := c.takeIncoming(ctx, first, batch, keys)
 		if err != nil || len(rows) == 0 {
 			return rollback, err
@@ -165,7 +184,7 @@ func (s *Store) placeOnce(ctx context.Context, first int64, batch []incoming, ou
 		return commit, err
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	out.Placed += res.Placed
 	out.Duplicates += res.Duplicates
@@ -177,7 +196,7 @@ func (s *Store) placeOnce(ctx context.Context, first int64, batch []incoming, ou
 	for _, r := range res.Ready {
 		out.Ready = addReady(out.Ready, r)
 	}
-	return nil
+	return busy, nil
 }
 
 // addReady keeps the earliest ready time of each queue.
