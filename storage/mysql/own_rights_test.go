@@ -118,7 +118,7 @@ func TestE12AStaleSnapshotJudgesNoStaleRow(t *testing.T) {
 				return err == nil && now.After(c.Message.LeaseEnd)
 			}, 20*time.Second, 10*time.Millisecond)
 		}, true},
-		{"somebody else has claimed it", func(t *testing.T, c storage.Claimed) {
+		{"somebody else has claimed it", func(t *testing.T, _ storage.Claimed) {
 			t.Helper()
 			require.Eventually(t, func() bool {
 				res, err := d.store.Claim(ctx, storage.ClaimParams{
