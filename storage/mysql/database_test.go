@@ -107,18 +107,19 @@ func server(t testing.TB, raw string) *sql.DB {
 	return db
 }
 
-// session opens a session beside the store, in the database.
+// session opens a session beside the store, in the database. It is known as one of the test
+// before it uses the database, so that sever leaves it alone.
 func (d *database) session(t require.TestingT) *sql.Conn {
 	ctx := context.Background()
 	conn, err := d.db.Conn(ctx)
 	require.NoError(t, err)
-	_, err = conn.ExecContext(ctx, "USE "+d.name)
-	require.NoError(t, err)
 	var id int64
 	require.NoError(t, conn.QueryRowContext(ctx, "SELECT CONNECTION_ID()").Scan(&id))
 	d.lock.Lock()
-	defer d.lock.Unlock()
 	d.own = append(d.own, id)
+	d.lock.Unlock()
+	_, err = conn.ExecContext(ctx, "USE "+d.name)
+	require.NoError(t, err)
 	return conn
 }
 
@@ -317,9 +318,6 @@ func (d *database) holdKey(t testing.TB, queueID int32, key string) func(bool) {
 func (d *database) sever(t testing.TB) {
 	t.Helper()
 	ctx := context.Background()
-	d.lock.Lock()
-	own := slices.Clone(d.own)
-	d.lock.Unlock()
 	others := func() (ids []int64) {
 		rows, err := d.db.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE db = ?", d.name)
 		require.NoError(t, err)
@@ -327,12 +325,12 @@ func (d *database) sever(t testing.TB) {
 		for rows.Next() {
 			var id int64
 			require.NoError(t, rows.Scan(&id))
-			if !slices.Contains(own, id) {
-				ids = append(ids, id)
-			}
+			ids = append(ids, id)
 		}
 		require.NoError(t, rows.Err())
-		return ids
+		d.lock.Lock()
+		defer d.lock.Unlock()
+		return slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(d.own, id) })
 	}
 	killed := others()
 	for _, id := range killed {
