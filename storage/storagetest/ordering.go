@@ -178,7 +178,7 @@ func orderingPriority(t *testing.T, e *env) {
 }
 
 func orderingDelayed(t *testing.T, e *env) {
-	head := e.one(t, ordered("a"), delay(2*short))
+	head := e.one(t, ordered("a"), delay(10*short))
 	behind := e.one(t, ordered("a"))
 	free := e.one(t)
 	e.complete(t, e.claimKeyed(t, free)[0])
