@@ -63,6 +63,9 @@ func migrate(ctx context.Context, t target, clock string) (from, to int64, err e
 	if err := refuseForeign(ctx, lock); err != nil {
 		return 0, 0, err
 	}
+	if err := countFromZero(ctx, lock); err != nil {
+		return 0, 0, err
+	}
 	found, err := lookAt(ctx, lock)
 	if err != nil {
 		return 0, 0, err
@@ -153,6 +156,22 @@ func refuseForeign(ctx context.Context, conn *sql.Conn) error {
 		return fmt.Errorf("%w: the database of the URL has tables of another program; QueueBox wants one of its own", storage.ErrSchema)
 	}
 	return nil
+}
+
+// countFromZero writes the first version, 0, where the table of versions is there without a
+// row: goose makes the table and then writes it, and a migration that was killed between the
+// two would leave a database that goose refuses for ever. It runs under the lock.
+func countFromZero(ctx context.Context, conn *sql.Conn) error {
+	rows := 0
+	err := single(ctx, conn, "SELECT COUNT(*) FROM "+versionTable, nil, &rows)
+	if number(err) == errNoSuchTable {
+		return nil
+	}
+	if err != nil || rows > 0 {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "INSERT INTO "+versionTable+" (version_id, is_applied) VALUES (0, TRUE)")
+	return err
 }
 
 // layout gives the migrations with the collation of this database, and the clock of the

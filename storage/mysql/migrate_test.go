@@ -97,6 +97,23 @@ func TestD7MigrateAfterABrokenMigration(t *testing.T) {
 		require.Equal(t, whole, d.tables(t))
 	}
 	require.Equal(t, turns, d.lines(t, "SELECT id FROM count_turn ORDER BY id"))
+
+	// Killed between the table of versions and its first row, in a new database and in one that
+	// lost its versions.
+	d.exec(t, "DELETE FROM queuebox_version")
+	_, to, err := mysql.Migrate(t.Context(), d.config)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, to)
+	for _, table := range whole {
+		if table != "queuebox_version" {
+			d.exec(t, "DROP TABLE "+table)
+		}
+	}
+	d.exec(t, "DELETE FROM queuebox_version")
+	_, to, err = mysql.Migrate(t.Context(), d.config)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, to)
+	require.Equal(t, whole, d.tables(t))
 	require.NoError(t, open(t, d.config).Ready(t.Context()))
 }
 
