@@ -198,6 +198,36 @@ func TestD1DefaultsOfTheServerDoNotMatter(t *testing.T) {
 	shared(t, s, "level")
 }
 
+// D1, S13: a limit for the time of statements, which the server has for others, ends none of
+// ours: a settlement waits for a row that somebody holds, longer than that.
+func TestD1S13StatementTimeOfTheServer(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	p.start(t)
+	c := mysql.Config{URL: p.url("queuebox"), Migrate: true}
+	_, _, err := mysql.Migrate(t.Context(), c)
+	require.NoError(t, err)
+	holder, err := server(t, c.URL).Conn(t.Context()) // before the limit is there
+	require.NoError(t, err)
+	defer func() { require.NoError(t, holder.Close()) }()
+	p.set(t, "max_statement_time = 0.2")
+	s := open(t, mysql.Config{URL: c.URL})
+	q := queue(t, s, "limited")
+	enqueue(t, s, q.ID, 1)
+	claimed := claim(t, s, q.ID, 1, time.Hour)
+	for _, text := range []string{"START TRANSACTION", "UPDATE queuebox.message SET worker_id = worker_id"} {
+		_, err = holder.ExecContext(t.Context(), text)
+		require.NoError(t, err)
+	}
+	released := make(chan error, 1)
+	time.AfterFunc(700*time.Millisecond, func() {
+		_, err := holder.ExecContext(context.WithoutCancel(t.Context()), "ROLLBACK")
+		released <- err
+	})
+	require.Equal(t, storage.ItemApplied, settle(t, s, completions(claimed)...)[0].Status)
+	require.NoError(t, <-released)
+}
+
 // D3, E10: a server that is killed and comes back has everything, leases count on, and the
 // store finds it again.
 func TestD3E10TheServerIsKilledAndComesBack(t *testing.T) {
