@@ -101,7 +101,9 @@ func (c *catalog) create(ctx context.Context, name string, s storage.QueueSettin
 	read := c.now()
 	q, err = c.store.CreateQueue(ctx, name, s, maxQueues)
 	if errors.Is(err, storage.ErrQueueExists) {
-		// Another caller or server was faster.
+		// Another caller or server was faster. A look that began before it has not seen the queue,
+		// so it is not this one's answer.
+		c.flights.Forget(name)
 		q, err = c.read(ctx, name)
 		return q, false, err
 	}

@@ -37,6 +37,7 @@ func checkOrder(t *testing.T, db *Database) {
 	defer func() { _ = rows.Close() }()
 	log := history(t, db)
 	keys, claims := map[string]int64{}, 0 // key -> when the latest before has ended
+	last := map[string]string{}           // and which one it is
 	for rows.Next() {
 		var (
 			key, name string
@@ -49,10 +50,12 @@ func checkOrder(t *testing.T, db *Database) {
 			}
 			claims++
 			if early := keys[key] - c.at; early > 5 {
-				t.Errorf("O1 O5: %s of %s was claimed %d ms before the end of one that comes before it", name, key, early)
+				t.Errorf("O1 O5: %s of %s was claimed %d ms before the end of %s, which comes before it\n%+v\n%+v", name, key, early, last[key], log[last[key]], log[name])
 			}
 		}
-		keys[key] = max(keys[key], finish)
+		if finish > keys[key] {
+			keys[key], last[key] = finish, name
+		}
 	}
 	require.NoError(t, rows.Err())
 	t.Logf("%d claims of messages of %d keys were in order", claims, len(keys))
