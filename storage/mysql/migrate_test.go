@@ -117,6 +117,19 @@ func TestD7MigrateAfterABrokenMigration(t *testing.T) {
 	require.NoError(t, open(t, d.config).Ready(t.Context()))
 }
 
+// A role that may make tables and not write to them leaves a table of versions without a row.
+func TestD7MigrateAfterARightWasMissing(t *testing.T) {
+	d := bare(t)
+	_, _, err := mysql.Migrate(t.Context(), mysql.Config{URL: role(t, d.url, "GRANT CREATE, SELECT ON @.* TO %")})
+	require.ErrorContains(t, err, `see "Rights" in docs/operations.md`)
+	require.Equal(t, []string{"queuebox_version"}, d.tables(t))
+	from, to, err := mysql.Migrate(t.Context(), d.config)
+	require.NoError(t, err)
+	require.EqualValues(t, 0, from)
+	require.EqualValues(t, 1, to)
+	require.NoError(t, open(t, d.config).Ready(t.Context()))
+}
+
 func (d *database) tables(t testing.TB) []string {
 	t.Helper()
 	return d.lines(t, "SELECT table_name FROM information_schema.tables WHERE table_schema = ? ORDER BY table_name", d.name)
