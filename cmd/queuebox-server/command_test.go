@@ -54,6 +54,7 @@ func TestWrongUseIsExitCode2AndOneLine(t *testing.T) {
 		{name: "operator's command without its subcommand", args: []string{"queues"}, want: "(see queuebox-server queues --help)"},
 		{name: "operator's command without its argument", args: []string{"messages", "get", "jobs"}, want: "(see queuebox-server messages get --help)"},
 		{name: "unknown flag of an operator's command", args: []string{"queues", "update", "jobs", "--max-atempts=3"}, want: "(see queuebox-server queues update --help)"},
+		{name: "flag of an operator before his command", args: []string{"--server=x:1", "queues", "list"}, want: "the flags of queues stand after it; see queuebox-server queues list --help)"},
 		{name: "unknown variable at an operator's command", args: []string{"queues", "list"}, environ: []string{"QUEUEBOX_SEVER=x:1"}, want: "nearest known one is QUEUEBOX_SERVER"},
 		{name: "another machine", args: []string{"queues", "list"}, environ: []string{"QUEUEBOX_SERVER=db.example.com:7420"}, want: "pass --server-tls"},
 		{name: "purge of everything", args: []string{"purge", "jobs", "--yes"}, want: "give a filter"},

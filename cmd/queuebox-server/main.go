@@ -83,7 +83,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		return helpCode
 	}
 	if err != nil {
-		return complain(stderr, fmt.Errorf("%s (see queuebox-server %s)", plainly(err), helpFor(parser.Model.Node, args)), exitUsage)
+		return complain(stderr, fmt.Errorf("%s (%s)", plainly(err), way(parser.Model.Node, args)), exitUsage)
 	}
 	if err := ctx.Run(); err != nil {
 		code := exitFailure
@@ -115,6 +115,18 @@ func plainly(err error) string {
 		return flag + " needs a value"
 	}
 	return text
+}
+
+// way says how to go on after a command line that makes no sense. A flag that stands before its
+// command is read as one of serve, which is the default.
+func way(root *kong.Node, args []string) string {
+	command := slices.IndexFunc(args, func(arg string) bool {
+		return slices.ContainsFunc(root.Children, func(child *kong.Node) bool { return child.Name == arg && arg != "serve" })
+	})
+	if command > 0 && strings.HasPrefix(args[0], "-") {
+		return fmt.Sprintf("the flags of %s stand after it; see queuebox-server %s", args[command], helpFor(root, args[command:]))
+	}
+	return "see queuebox-server " + helpFor(root, args)
 }
 
 // helpFor names the help that lists the options of the command that was meant.
