@@ -153,6 +153,7 @@ func TestStorageErrorsSayWhatToDoAndNoSecret(t *testing.T) {
 		want string
 	}{
 		{postgres, fmt.Errorf("connect %s: refused: %w", postgres, storage.ErrUnavailable), "check that the database runs and that --storage names it"},
+		{"mysql://u:hunter2@db/q", fmt.Errorf("%w: %w", storage.ErrUnavailable, denied{}), "denied; do this"},
 		{postgres, fmt.Errorf("fsync is off: %w", storage.ErrUnsafeDurability), "pass --allow-unsafe-durability"},
 		{postgres, fmt.Errorf("version 1, want 2: %w", storage.ErrSchema), "run: queuebox-server migrate"},
 		{"sqlite://other.db", fmt.Errorf("no tables of ours: %w", storage.ErrSchema), "give another file"},
@@ -163,8 +164,17 @@ func TestStorageErrorsSayWhatToDoAndNoSecret(t *testing.T) {
 		require.ErrorIs(t, err, tt.err)
 		require.ErrorContains(t, err, tt.want)
 		require.NotContains(t, err.Error(), "hunter2")
+		if errors.As(tt.err, new(denied)) {
+			require.NotContains(t, err.Error(), "check that the database runs", "the database has answered")
+		}
 	}
 }
+
+// denied is an error of a store that says by itself what to do.
+type denied struct{}
+
+func (denied) Error() string  { return "denied; do this" }
+func (denied) Advice() string { return "do this" }
 
 func TestAWrongURLIsExitCode2AndSaysHowToWriteOne(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -30,7 +30,7 @@ func explainStorage(url, schemaHint string, err error) error {
 		hint = "change that setting, or pass --allow-unsafe-durability if acknowledged messages may be lost"
 	case backends.File(url) != "":
 		hint = fmt.Sprintf("check that the directory %s exists and that this user may write to it", filepath.Dir(absolute(backends.File(url))))
-	case errors.Is(err, storage.ErrUnavailable):
+	case errors.Is(err, storage.ErrUnavailable) && !advised(err):
 		hint = "check that the database runs and that --storage names it"
 	}
 	shown := config.MaskURL(url)
@@ -39,6 +39,16 @@ func explainStorage(url, schemaHint string, err error) error {
 		text += "; " + hint
 	}
 	return &explained{text: fmt.Sprintf("storage %s: %s", shown, text), err: err}
+}
+
+// advised tells whether the text of an error says by itself what to do.
+func advised(err error) bool {
+	type adviser interface {
+		error
+		Advice() string
+	}
+	a, ok := errors.AsType[adviser](err)
+	return ok && a.Advice() != ""
 }
 
 // checkStorage refuses URLs that their text alone shows to be wrong. listenURL may be empty.

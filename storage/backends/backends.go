@@ -166,7 +166,8 @@ func unknownScheme(storageURL string) error {
 			return fmt.Errorf("%w: the scheme is missing; for the SQLite file write sqlite://%s", ErrURL, storageURL)
 		}
 	}
-	return fmt.Errorf("%w: scheme %q is not one of sqlite, postgres, postgresql, mysql, mariadb, sqlserver", ErrURL, scheme(storageURL))
+	return fmt.Errorf("%w: scheme %q is not one of sqlite, postgres, postgresql, mysql, mariadb, sqlserver; "+
+		"write it as in mysql://user:password@host:port/database or sqlserver://user:password@host:port?database=name", ErrURL, scheme(storageURL))
 }
 
 func postgresConfig(storageURL string, o Options) postgres.Config {

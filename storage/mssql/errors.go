@@ -228,12 +228,35 @@ func (e *databaseError) Unwrap() error { return e.answer }
 
 func (e *databaseError) Error() string {
 	text := fmt.Sprintf("%s (error %d, state %d)", harmless(e.answer), e.answer.Number, e.answer.State)
-	switch e.answer.Number {
-	case errDenied, errDeniedColumn, errDeniedDatabase:
-		text += `; grant this login its rights: see "Rights" in docs/operations.md`
+	if advice := e.Advice(); advice != "" {
+		text += "; " + advice
 	}
 	return text
 }
+
+// Advice is what an operator can do about it, empty where nothing is known. It is part of the
+// text already.
+func (e *databaseError) Advice() string {
+	switch e.answer.Number {
+	case errDenied, errDeniedColumn, errDeniedDatabase:
+		return `grant this login its rights: see "Rights" in docs/operations.md`
+	case errLoginFailed, errLoginUntrusted, errNoSuchLogin:
+		return "check the login and the password in the URL; the log of the database tells more"
+	case errNoAccess:
+		return "make a user for this login in the database of the URL: see \"Rights\" in docs/engines.md"
+	case errLoginLocked, errPasswordExpired, errPasswordChange:
+		return "unlock the login in the database, or give it a new password and write that into the URL"
+	case errFirewall:
+		return "let the address of this host through the firewall of the database"
+	}
+	return ""
+}
+
+// failedConnection says why the database did not answer, and what to do.
+type failedConnection struct{ text, advice string }
+
+func (e *failedConnection) Error() string  { return e.text + "; " + e.advice }
+func (e *failedConnection) Advice() string { return e.advice }
 
 var (
 	// A text ends at its last quote: what is in it may have quotes of its own.
@@ -269,7 +292,8 @@ func connectCause(err error) error {
 		return fmt.Errorf("connection not made: %w", syscall.ECONNREFUSED)
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return errors.New("connection not made: the certificate of the database is not accepted")
+		return &failedConnection{"connection not made: the certificate of the database is not accepted",
+			"check certificate and hostnameincertificate of the URL, or the host in it: see docs/operations.md"}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("the database did not answer in time: %w", context.DeadlineExceeded)

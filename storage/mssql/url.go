@@ -15,7 +15,7 @@ type target struct{ config msdsn.Config }
 
 // errURL says no more than that, since the text of a URL can hold a password.
 var errURL = errors.New("mssql: the URL cannot be parsed (want sqlserver://user:password@host:port?database=name, " +
-	"where special characters of a name or a password are percent-encoded: %25 is %, %40 is @, %2F is /)")
+	"where special characters of a name or a password are percent-encoded: %25 is %, %40 is @, %2F is /, %23 is #, %20 is a space)")
 
 // parameters are those of the driver that a URL may have; the others would change what is read
 // or written (guid conversion, timezone), or what a statement's time is bounded by.

@@ -189,12 +189,39 @@ func (e *databaseError) Unwrap() error { return e.answer }
 
 func (e *databaseError) Error() string {
 	text := fmt.Sprintf("%s (error %d)", harmless(int(e.answer.Number), e.answer.Message), e.answer.Number)
-	switch int(e.answer.Number) {
-	case errDatabaseDenied, errTableDenied, errColumnDenied, errRoutineDenied, errNeedPrivilege:
-		text += `; grant this role its rights: see "Rights" in docs/operations.md`
+	if advice := e.Advice(); advice != "" {
+		text += "; " + advice
 	}
 	return text
 }
+
+// Advice is what an operator can do about it, empty where nothing is known. It is part of the
+// text already.
+func (e *databaseError) Advice() string {
+	switch int(e.answer.Number) {
+	case errDatabaseDenied:
+		return `check the name of the database in the URL, and grant this role its rights: see "Rights" in docs/operations.md`
+	case errTableDenied, errColumnDenied, errRoutineDenied, errNeedPrivilege:
+		return `grant this role its rights: see "Rights" in docs/operations.md`
+	case errAccessDenied, errNoPassword:
+		return "check the user and the password in the URL, from which hosts that user may log in, and whether it has to use TLS"
+	case errHostNotAllowed, errHostBlocked:
+		return "the database takes no connection from this host: check the host part of the user in the database"
+	case errTooManyConnections, errUserConnections, errUserLimit:
+		return "lower --max-conns of the servers, or let the database take more connections"
+	case errMustChangePassword, errPasswordExpired:
+		return "give the user a new password in the database, and write it into the URL"
+	case errAccountLocked, errAccountBlocked:
+		return "unlock the user in the database, or name another one in the URL"
+	}
+	return ""
+}
+
+// failedConnection says why the database did not answer, and what to do.
+type failedConnection struct{ text, advice string }
+
+func (e *failedConnection) Error() string  { return e.text + "; " + e.advice }
+func (e *failedConnection) Advice() string { return e.advice }
 
 // quoted is what a message of the database has between its first and its last quote: values
 // are written there as they are, quotes and all.
@@ -235,7 +262,15 @@ func connectCause(err error) error {
 		return fmt.Errorf("connection not made: %w", syscall.ECONNREFUSED)
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return errors.New("connection not made: the certificate of the database is not accepted")
+		return &failedConnection{"connection not made: the certificate of the database is not accepted",
+			"check ca and server-name of the URL, or the host in it: see docs/operations.md"}
+	}
+	if errors.Is(err, driversql.ErrNoTLS) {
+		return &failedConnection{"connection not made: the database does not encrypt connections",
+			"set TLS up in the database, or leave tls out of the URL"}
+	}
+	if errors.Is(err, driversql.ErrInvalidConn) || errors.Is(err, driversql.ErrMalformPkt) {
+		return fmt.Errorf("connection broken, or what answers is neither MySQL nor MariaDB: %w", err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("the database did not answer in time: %w", context.DeadlineExceeded)

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -62,6 +63,16 @@ func TestMeaningOfErrors(t *testing.T) {
 	}
 }
 
+// A password that is not encoded is told as what it is, and not as a database that is missing.
+func TestPasswordThatIsNotEncoded(t *testing.T) {
+	for _, password := range []string{"se#cret", "se@cr#et/x", "se/cret", "se?cret", "se cret", "se%cret"} {
+		err := mysql.CheckURL("mysql://u:" + password + "@db/q")
+		require.ErrorContains(t, err, "percent-encoded")
+		require.NotContains(t, err.Error(), "cret")
+	}
+	require.NoError(t, mysql.CheckURL("mysql://u:p%40ss%2Fw%23r%3Fd%25%20@db/q"))
+}
+
 // A log learns what happened, and nothing of what stood in the rows, of users and hosts.
 func TestPlainErrorsHoldNoSecrets(t *testing.T) {
 	for _, c := range []struct {
@@ -69,12 +80,15 @@ func TestPlainErrorsHoldNoSecrets(t *testing.T) {
 		want string
 	}{
 		{answer(1062, "Duplicate entry 'it's secret' for key 'queue_name'"), "Duplicate entry '…' (error 1062)"},
-		{answer(1045, "Access denied for user 'secret'@'secret.example' (using password: YES)"), "Access denied for user '…' (using password: YES) (error 1045)"},
+		{answer(1045, "Access denied for user 'secret'@'secret.example' (using password: YES)"), "Access denied for user '…' (using password: YES) (error 1045); check the user and the password in the URL, from which hosts that user may log in, and whether it has to use TLS"},
 		{answer(1142, "INSERT command denied to user 'secret'@'secret' for table `q`.`message`"), "INSERT command denied to user '…' for table `q`.`message` (error 1142); grant this role its rights: see \"Rights\" in docs/operations.md"},
 		{answer(1366, "Incorrect string value: '\\xFFsecret\nsecret' for column"), "Incorrect string value: '…' for column (error 1366)"},
 		{answer(1064, "You have an error near 'FORM message WHERE name = 'secret' AND' at line 1"), "You have an error near 'FORM message WHERE name = … (error 1064)"},
 		{answer(1146, "Table 'q.message' doesn't exist"), "Table 'q.message' doesn't exist (error 1146)"},
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "secret.example", IsNotFound: true}}, "connection not made: no such host"},
+		{fmt.Errorf("secret: %w", &tls.CertificateVerificationError{Err: errors.New("secret")}), "connection not made: the certificate of the database is not accepted; check ca and server-name of the URL, or the host in it: see docs/operations.md"},
+		{driversql.ErrNoTLS, "connection not made: the database does not encrypt connections; set TLS up in the database, or leave tls out of the URL"},
+		{driversql.ErrInvalidConn, "connection broken, or what answers is neither MySQL nor MariaDB: invalid connection"},
 		{&net.OpError{Op: "read", Net: "tcp", Addr: &net.TCPAddr{}, Err: errors.New("reset")}, "connection broken: reset"},
 	} {
 		got := mysql.Errors.Plain(c.err).Error()

@@ -24,7 +24,7 @@ type target struct {
 
 // errURL says no more than that, since the text of a URL can hold a password.
 var errURL = errors.New("mysql: the URL cannot be parsed (want mysql://user:password@host:port/database, " +
-	"where special characters of a name or a password are percent-encoded: %25 is %, %40 is @, %2F is /)")
+	"where special characters of a name or a password are percent-encoded: %25 is %, %40 is @, %2F is /, %23 is #, %20 is a space)")
 
 // parameters are those that a URL may have.
 var parameters = []string{"tls", "ca", "cert", "key", "server-name", "socket", "cluster"}
@@ -38,7 +38,7 @@ func CheckURL(raw string) error {
 
 func parseURL(raw string) (target, error) {
 	u, err := url.Parse(raw)
-	if err != nil || (u.Scheme != "mysql" && u.Scheme != "mariadb") || u.Opaque != "" {
+	if err != nil || (u.Scheme != "mysql" && u.Scheme != "mariadb") || u.Opaque != "" || u.Fragment != "" {
 		return target{}, errURL
 	}
 	q, err := url.ParseQuery(u.RawQuery)
