@@ -7,7 +7,9 @@
 //	go run ./cmd/queuebox-server --storage sqlite:///tmp/owntx.db --listen 127.0.0.1:7420
 //	go run ./examples/owntx --server 127.0.0.1:7420 --database /tmp/owntx.db
 //
-// With PostgreSQL, MySQL, MariaDB or SQL Server give both the same URL.
+// With PostgreSQL or SQL Server --database is a URL of the database of the server, with MySQL
+// and MariaDB that of any database of the same database server, best one of the shop's own. Its
+// role may make and drop tables there, and has the rights of docs/own-transaction.md.
 package main
 
 import (
@@ -42,7 +44,7 @@ const queue = "orders"
 
 func main() {
 	server := flag.String("server", "127.0.0.1:7420", "address of the QueueBox server")
-	database := flag.String("database", "", "database of the server: a postgres://, mysql:// or sqlserver:// URL, or the path of a SQLite file")
+	database := flag.String("database", "", "database of the server (MySQL, MariaDB: any database beside it): a postgres://, mysql:// or sqlserver:// URL, or the path of a SQLite file")
 	orders := flag.Int("orders", 10, "how many orders to take down and ship")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
