@@ -83,6 +83,11 @@ func migrate(ctx context.Context, t target, clock string) (from, to int64, err e
 		return 0, 0, err
 	}
 	if from, err = p.GetDBVersion(ctx); err != nil {
+		// goose tries its first row again and then speaks of a table without rows; what kept
+		// the row away is the cause.
+		if cause := countFromZero(ctx, lock); cause != nil {
+			err = cause
+		}
 		return 0, 0, fmt.Errorf("read version: %w", err)
 	}
 	if from > schemaVersion {
