@@ -165,4 +165,7 @@ type Capabilities struct {
 	Durability string
 	// Version of the database, for the operator.
 	Version string
+	// MaxPayload is the largest payload or result that the database takes, in bytes; 0 where
+	// that is beyond what a server may be set to.
+	MaxPayload int64
 }

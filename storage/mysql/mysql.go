@@ -104,6 +104,7 @@ func Open(ctx context.Context, c Config) (*rowlock.Store, error) {
 			RowLocks:   true,
 			Durability: verdict.durability,
 			Version:    found.version,
+			MaxPayload: maxPayload(found.maxPacket),
 		},
 		Schema:        schemaVersion,
 		SchemaVersion: readVersion,
@@ -117,6 +118,14 @@ func Open(ctx context.Context, c Config) (*rowlock.Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// maxPayload is the largest payload or result that fits into a packet. A value that the text of
+// a statement has no room for is sent as a packet of its own; a result is hexadecimal there,
+// in a list with the id and the token of its message.
+func maxPayload(maxPacket int) int64 {
+	const beside = 1 << 10
+	return int64(maxPacket-beside) / 2
 }
 
 // engine is what this package brings to rowlock.

@@ -198,6 +198,28 @@ func TestD1DefaultsOfTheServerDoNotMatter(t *testing.T) {
 	shared(t, s, "level")
 }
 
+// E8, C13: the largest payload that the store names passes, whatever its bytes become in a
+// statement, as the result of a completion too.
+func TestE8LargestPayload(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	p.start(t) // max_allowed_packet is the default of the database
+	s := open(t, mysql.Config{URL: p.url("queuebox"), Migrate: true})
+	most := s.Capabilities().MaxPayload
+	require.Greater(t, most, int64(7<<20))
+	q := queue(t, s, "large")
+	payload := bytes.Repeat([]byte("'"), int(most))
+	enqueue(t, s, q.ID, 1, func(_ int, m *storage.NewMessage) { m.Payload = payload })
+	claimed := claim(t, s, q.ID, 1, time.Hour)
+	require.True(t, bytes.Equal(payload, claimed[0].Message.Payload))
+	done := completions(claimed)
+	done[0].Result = payload
+	require.Equal(t, storage.ItemApplied, settle(t, s, done...)[0].Status)
+	got, err := s.GetMessage(t.Context(), claimed[0].Message.Ref, true)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(payload, got.Result))
+}
+
 // D1, S13: a limit for the time of statements, which the server has for others, ends none of
 // ours: a settlement waits for a row that somebody holds, longer than that.
 func TestD1S13StatementTimeOfTheServer(t *testing.T) {
