@@ -263,7 +263,7 @@ const maxOpen = 40
 // lease, the attempts must be exact, and the messages of an ordering key must be delivered one
 // at a time and in order (O1, O5, O9). QUEUEBOX_TEST_KILLS and QUEUEBOX_TEST_SEED
 // make it longer or repeat it.
-func TestD4O1O5O9Crash(t *testing.T) { //nolint:tparallel // its load would disturb the tests that measure times
+func TestD4O1O5O9Crash(t *testing.T) { // not parallel: its load would disturb the tests that measure times
 	kills := int(setting(t, "QUEUEBOX_TEST_KILLS", 50))
 	seed := setting(t, "QUEUEBOX_TEST_SEED", uint64(time.Now().UnixNano()))
 	Together(t, func(t *testing.T, db *Database) {

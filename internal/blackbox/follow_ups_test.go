@@ -136,7 +136,7 @@ func (r *chainRun) worker(n int, clients []*Client) {
 // enqueues the next link of its chain, without an idempotency key. A completion without its
 // follow-up would end a chain, one whose follow-up is there twice would fork it. The answers of
 // commits are cut where a proxy can, so that completions are repeated that had happened.
-func TestS10D4S5FollowUpsCrash(t *testing.T) { //nolint:tparallel // its load would disturb the tests that measure times
+func TestS10D4S5FollowUpsCrash(t *testing.T) { // not parallel: its load would disturb the tests that measure times
 	seed := setting(t, "QUEUEBOX_TEST_SEED", uint64(time.Now().UnixNano()))
 	Together(t, func(t *testing.T, db *Database) {
 		t.Logf("QUEUEBOX_TEST_SEED=%d", seed)

@@ -33,20 +33,8 @@ func MySQL(t testing.TB) string {
 // holds a lock on purpose.
 func dropMySQL(ctx context.Context, conn *sql.Conn, name string) error {
 	for {
-		rows, err := conn.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE db = ?", name)
+		ids, err := sessionsOf(ctx, conn, name)
 		if err != nil {
-			return err
-		}
-		var ids []int64
-		for rows.Next() {
-			var id int64
-			if err := rows.Scan(&id); err != nil {
-				_ = rows.Close()
-				return err
-			}
-			ids = append(ids, id)
-		}
-		if err := rows.Err(); err != nil {
 			return err
 		}
 		for _, id := range ids {
@@ -60,6 +48,22 @@ func dropMySQL(ctx context.Context, conn *sql.Conn, name string) error {
 			return err
 		}
 	}
+}
+
+func sessionsOf(ctx context.Context, conn *sql.Conn, name string) (ids []int64, err error) {
+	rows, err := conn.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE db = ?", name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
 }
 
 // MySQLConfig reads a URL of the form mysql://user:password@host:port/database as the driver's
