@@ -74,5 +74,11 @@ func parseURL(raw string) (target, error) {
 		// Its text can hold any part of the URL.
 		return target{}, fmt.Errorf("mssql: the driver refuses the URL: check the port and %s", strings.Join(parameters[1:], ", "))
 	}
+	unchecked := config.TLSConfig == nil || config.TLSConfig.InsecureSkipVerify
+	if unchecked && (config.Parameters[msdsn.Certificate] != "" || config.Parameters[msdsn.HostNameInCertificate] != "") ||
+		config.TLSConfig == nil && config.Parameters[msdsn.ServerCertificate] != "" {
+		return target{}, errors.New("mssql: the URL names a certificate, or the name in it, and nobody would check it: add encrypt=true, " +
+			"and leave trustservercertificate out")
+	}
 	return target{config: config}, nil
 }

@@ -1,6 +1,7 @@
 package mssql
 
 import (
+	"os"
 	"testing"
 
 	"github.com/microsoft/go-mssqldb/msdsn"
@@ -24,6 +25,31 @@ func TestURL(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "SQLEXPRESS", c.config.Instance)
 	require.Equal(t, "mine", c.config.AppName)
+}
+
+// Whoever names a certificate means that it is checked, which is not what the driver does
+// without encrypt.
+func TestURL_CertificateThatNobodyWouldCheck(t *testing.T) {
+	ca := t.TempDir() + "/ca.pem"
+	require.NoError(t, os.WriteFile(ca, nil, 0o600))
+	for query, good := range map[string]bool{
+		"certificate=" + ca:           false,
+		"hostnameincertificate=other": false,
+		"encrypt=true&trustservercertificate=true&certificate=" + ca: false,
+		"encrypt=disable&hostnameincertificate=other":                false,
+		"encrypt=true&certificate=" + ca:                             true,
+		"encrypt=true&hostnameincertificate=other":                   true,
+		"encrypt=strict&HostNameInCertificate=other":                 true,
+		"encrypt=true&trustservercertificate=true":                   true,
+		"trustservercertificate=false&hostnameincertificate=other":   true,
+	} {
+		err := CheckURL("sqlserver://u@db?database=q&" + query)
+		if good {
+			require.NoError(t, err, query)
+		} else {
+			require.ErrorContains(t, err, "nobody would check it: add encrypt=true", query)
+		}
+	}
 }
 
 func TestURL_SaysWhatIsWrongAndNoSecret(t *testing.T) {

@@ -73,6 +73,15 @@ func TestPasswordThatIsNotEncoded(t *testing.T) {
 	require.NoError(t, mysql.CheckURL("mysql://u:p%40ss%2Fw%23r%3Fd%25%20@db/q"))
 }
 
+// Whoever names a certificate means that it is checked.
+func TestCertificateThatNobodyWouldCheck(t *testing.T) {
+	for _, query := range []string{"tls=preferred&ca=/x", "tls=skip-verify&server-name=db", "tls=false&ca=/x"} {
+		require.ErrorContains(t, mysql.CheckURL("mysql://u@db/q?"+query), "want tls=true, or no tls", query)
+	}
+	require.ErrorContains(t, mysql.CheckURL("mysql://u@db/q?tls=false&cert=/x&key=/y"), "leave tls=false out")
+	require.NoError(t, mysql.CheckURL("mysql://u@db/q?server-name=other"))
+}
+
 // A log learns what happened, and nothing of what stood in the rows, of users and hosts.
 func TestPlainErrorsHoldNoSecrets(t *testing.T) {
 	for _, c := range []struct {

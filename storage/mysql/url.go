@@ -113,6 +113,12 @@ func encrypt(c *driversql.Config, q url.Values, host string) error {
 	if name := q.Get("server-name"); name != "" {
 		own.ServerName = name
 	}
+	if mode != "true" && (ca != "" || q.Get("server-name") != "") {
+		return errors.New("mysql: ca and server-name of the URL want tls=true, or no tls: with another one no certificate is checked")
+	}
+	if mode == "false" && (cert != "" || key != "") {
+		return errors.New("mysql: cert and key of the URL want TLS: leave tls=false out")
+	}
 	switch mode {
 	case "true":
 		if own.ServerName == "" {
