@@ -154,7 +154,9 @@ func ownLimits(t *testing.T, e *env) {
 			require.True(t, e.in.Own.Refused(err), "%s: %v", name, err)
 			require.NoError(t, s.Rollback())
 		}
-		for _, attributes := range []string{`{"a": 1}`, `["a"]`, `{"a": ["b"]}`, `{"a": null}`, "no json", `{a: 'json5',}`, `{"a": "\u0000"}`, `{"\u0000": "a"}`} {
+		for _, attributes := range []string{`{"a": 1}`, `["a"]`, `{"a": ["b"]}`, `{"a": null}`, "no json", `{a: 'json5',}`, `{"a": "\u0000"}`, `{"\u0000": "a"}`,
+			`{"a": "\x41"}`, `{"\q": "a"}`, `{"a": "\\\'"}`,
+		} {
 			s := e.begin(t, e.anyLevel())
 			_, err := s.Query(e.sqlOf(t, storage.TransactionEnqueue), []byte("x"), nil, attributes, nil, nil, nil, nil, nil, nil, nil)
 			require.Error(t, err, attributes)
@@ -177,11 +179,17 @@ func ownLimits(t *testing.T, e *env) {
 	s := e.begin(t, e.anyLevel())
 	_, err := s.Query(e.sqlOf(t, storage.TransactionEnqueue), []byte("x"), nil, nil, nil, nil, nil, nil, nil, nil, nil)
 	require.NoError(t, err)
+	// A key twice: the last one holds, as everywhere in JSON.
+	_, err = s.Query(e.sqlOf(t, storage.TransactionEnqueue), []byte("x"), nil, `{"a": "1", "b": "\\\\x", "a": "2"}`, nil, nil, nil, nil, nil, nil, nil)
+	require.NoError(t, err)
 	require.NoError(t, s.Commit())
-	require.Equal(t, 2, e.place(t).Placed)
+	require.Equal(t, 3, e.place(t).Placed)
 	got := e.claimN(t, 10)
-	require.Len(t, got, 2)
+	require.Len(t, got, 3)
 	for _, m := range got {
+		if attributes := m.Message.Attributes; attributes["b"] != "" {
+			require.Equal(t, map[string]string{"a": "2", "b": `\\x`}, attributes)
+		}
 		require.Equal(t, settings().MaxAttempts, m.Message.MaxAttempts, "0 takes the setting of the queue")
 	}
 }
