@@ -24,13 +24,14 @@ func explainStorage(url, schemaHint string, err error) error {
 	}
 	hint := ""
 	switch {
+	case advised(err):
 	case errors.Is(err, storage.ErrSchema):
 		hint = schemaHint
 	case errors.Is(err, storage.ErrUnsafeDurability):
 		hint = "change that setting, or pass --allow-unsafe-durability if acknowledged messages may be lost"
 	case backends.File(url) != "":
 		hint = fmt.Sprintf("check that the directory %s exists and that this user may write to it", filepath.Dir(absolute(backends.File(url))))
-	case errors.Is(err, storage.ErrUnavailable) && !advised(err):
+	case errors.Is(err, storage.ErrUnavailable):
 		hint = "check that the database runs and that --storage names it"
 	}
 	shown := config.MaskURL(url)

@@ -217,11 +217,15 @@ func (e *databaseError) Advice() string {
 	return ""
 }
 
-// failedConnection says why the database did not answer, and what to do.
-type failedConnection struct{ text, advice string }
+// advised is an error that we found ourselves, and what to do about it.
+type advised struct {
+	err    error
+	advice string
+}
 
-func (e *failedConnection) Error() string  { return e.text + "; " + e.advice }
-func (e *failedConnection) Advice() string { return e.advice }
+func (e *advised) Error() string  { return e.err.Error() + "; " + e.advice }
+func (e *advised) Unwrap() error  { return e.err }
+func (e *advised) Advice() string { return e.advice }
 
 // quoted is what a message of the database has between its first and its last quote: values
 // are written there as they are, quotes and all.
@@ -262,11 +266,11 @@ func connectCause(err error) error {
 		return fmt.Errorf("connection not made: %w", syscall.ECONNREFUSED)
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &failedConnection{"connection not made: the certificate of the database is not accepted",
+		return &advised{errors.New("connection not made: the certificate of the database is not accepted"),
 			"check ca and server-name of the URL, or the host in it: see docs/operations.md"}
 	}
 	if errors.Is(err, driversql.ErrNoTLS) {
-		return &failedConnection{"connection not made: the database does not encrypt connections",
+		return &advised{errors.New("connection not made: the database does not encrypt connections"),
 			"set TLS up in the database, or leave tls out of the URL"}
 	}
 	if errors.Is(err, driversql.ErrInvalidConn) || errors.Is(err, driversql.ErrMalformPkt) {

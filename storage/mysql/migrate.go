@@ -158,7 +158,10 @@ func refuseForeign(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if tables > 0 && ours == 0 {
-		return fmt.Errorf("%w: the database of the URL has tables of another program; QueueBox wants one of its own", storage.ErrSchema)
+		return &advised{
+			fmt.Errorf("%w: the database of the URL has tables of another program", storage.ErrSchema),
+			"QueueBox wants a database of its own: name one in the URL that is empty, or that is not there yet",
+		}
 	}
 	return nil
 }
