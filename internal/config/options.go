@@ -81,13 +81,13 @@ type QueueOptions struct {
 	QueueLease              time.Duration `default:"30s" placeholder:"DURATION" group:"Defaults of new queues" help:"Lease of a claim that names none."`
 	QueueMinLease           time.Duration `default:"1s" placeholder:"DURATION" group:"Defaults of new queues" help:"Shortest lease, at least 1ms."`
 	QueueMaxLease           time.Duration `default:"12h" placeholder:"DURATION" group:"Defaults of new queues" help:"Longest lease, at most 168h."`
-	QueueMaxAttempts        int           `default:"20" placeholder:"N" group:"Defaults of new queues" help:"Attempts after which a message is dead. 0 sets no limit."`
+	QueueMaxAttempts        int           `default:"20" placeholder:"N" group:"Defaults of new queues" help:"Attempts after which a message is dead, in a queue that its first Enqueue makes; CreateQueue says it itself. 0 sets no limit."`
 	QueueRetryMin           time.Duration `default:"1s" placeholder:"DURATION" group:"Defaults of new queues" help:"Delay of the first retry."`
 	QueueRetryMax           time.Duration `default:"1h" placeholder:"DURATION" group:"Defaults of new queues" help:"Longest delay of a retry."`
 	QueueRetryMultiplier    float64       `default:"2" placeholder:"FACTOR" group:"Defaults of new queues" help:"Factor from one retry delay to the next, at least 1."`
 	QueueRetryJitter        float64       `default:"0.2" placeholder:"FRACTION" group:"Defaults of new queues" help:"Part of a retry delay that is drawn at random, 0 to 1."`
 	QueueCompletedRetention time.Duration `default:"1h" placeholder:"DURATION" group:"Defaults of new queues" help:"How long a completed message is kept, at least 10m. After it the message is hidden and its idempotency key is free; docs/operations.md says when the row is deleted."`
-	QueueDeadRetention      time.Duration `default:"0s" placeholder:"DURATION" group:"Defaults of new queues" help:"How long a dead message is kept, in the sense of --queue-completed-retention. 0 keeps it for ever."`
+	QueueDeadRetention      time.Duration `default:"0s" placeholder:"DURATION" group:"Defaults of new queues" help:"How long a dead message is kept, in the sense of --queue-completed-retention, in a queue that its first Enqueue makes; CreateQueue says it itself. 0 keeps it for ever."`
 }
 
 // ClientOptions say how the commands of an operator reach a server that runs. The server has

@@ -15,7 +15,7 @@ type Commands struct {
 type queuesCmd struct {
 	List   queuesListCmd   `cmd:"" help:"List all queues with their settings."`
 	Get    queuesGetCmd    `cmd:"" help:"Show the settings of a queue."`
-	Create queuesCreateCmd `cmd:"" help:"Make a queue. What is not set takes the default of the server."`
+	Create queuesCreateCmd `cmd:"" help:"Make a queue. What is not set takes the default of the server, but attempts are without limit then."`
 	Update queuesUpdateCmd `cmd:"" help:"Change the settings that are given and leave the others."`
 	Pause  queuesPauseCmd  `cmd:"" help:"Stop claims; workers may finish what they hold."`
 	Resume queuesResumeCmd `cmd:"" help:"Let claims through again."`
