@@ -154,7 +154,8 @@ func ownLimits(t *testing.T, e *env) {
 			require.True(t, e.in.Own.Refused(err), "%s: %v", name, err)
 			require.NoError(t, s.Rollback())
 		}
-		for _, attributes := range []string{`{"a": 1}`, `["a"]`, `{"a": ["b"]}`, `{"a": null}`, "no json", `{a: 'json5',}`, `{"a": "\u0000"}`, `{"\u0000": "a"}`,
+		for _, attributes := range []string{
+			`{"a": 1}`, `["a"]`, `{"a": ["b"]}`, `{"a": null}`, "no json", `{a: 'json5',}`, `{"a": "\u0000"}`, `{"\u0000": "a"}`,
 			`{"a": "\x41"}`, `{"\q": "a"}`, `{"a": "\\\'"}`,
 		} {
 			s := e.begin(t, e.anyLevel())
