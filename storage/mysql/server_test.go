@@ -183,7 +183,8 @@ func TestD1DefaultsOfTheServerDoNotMatter(t *testing.T) {
 	p.start(t, "--transaction-isolation=SERIALIZABLE", "--sql-mode=ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,NO_AUTO_VALUE_ON_ZERO",
 		"--default-time-zone=+05:45", "--autocommit=0", "--completion-type=CHAIN", "--auto-increment-increment=7", "--auto-increment-offset=3",
 		"--character-set-server=latin1", "--collation-server=latin1_german2_ci", "--skip-character-set-client-handshake",
-		"--default-storage-engine=Aria", "--innodb-lock-wait-timeout=50", "--transaction-read-only=1", "--innodb-autoinc-lock-mode=2",
+		"--default-storage-engine=Aria", "--innodb-default-row-format=compact", "--innodb-rollback-on-timeout=ON",
+		"--innodb-lock-wait-timeout=50", "--transaction-read-only=1", "--innodb-autoinc-lock-mode=2",
 		"--log-bin=binlog", "--server-id=1", "--sync-binlog=1", "--binlog-format=MIXED", "--lower-case-table-names=1",
 		"--init-connect=SET sql_select_limit = 1, unique_checks = 0, sql_safe_updates = 1")
 	// What a server has a session do at its start, it has no superuser do.

@@ -1,7 +1,8 @@
 -- The layout of QueueBox on MySQL and MariaDB; docs/engines.md has the reasons. {{bytes}}
 -- stands for the collation that compares by bytes and without padding, which has another
 -- name on each of the two, and {{utc}} for the time in a session of anybody. Durations are
--- microseconds, times are UTC. Each statement may run
+-- microseconds, times are UTC. The row format is named because older ones, which a server may
+-- have as its default, do not take a key of 255 characters. Each statement may run
 -- twice: neither database takes a new table back when a migration breaks off.
 
 -- +goose Up
@@ -26,7 +27,7 @@ CREATE TABLE IF NOT EXISTS queue (
     dead_retention_us       BIGINT NOT NULL,
     max_messages            BIGINT NOT NULL,
     UNIQUE KEY queue_name (name)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- One row for each live ordering key; its row lock is the lock of the key. blocked_by is the
 -- position of the dead message that blocks the key (O7), as long as that message is there.
@@ -36,7 +37,7 @@ CREATE TABLE IF NOT EXISTS ordering_key (
     blocked_by  BIGINT,
     name        VARCHAR(255) COLLATE {{bytes}} NOT NULL,
     UNIQUE KEY ordering_key_name (queue_id, name)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Live messages alone. id is half of the position, rounded down: a position is odd where the
 -- message has an ordering key. state: 0 pending, 1 processing, 3 settling. place: 0 ready,
@@ -88,7 +89,7 @@ CREATE TABLE IF NOT EXISTS message (
     UNIQUE KEY message_head (head_of),
     -- Those of a key, in their order.
     KEY message_key (key_id, place, id)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Completed messages. The token makes a row the settlement history of its completion too.
 CREATE TABLE IF NOT EXISTS completed (
@@ -116,7 +117,7 @@ CREATE TABLE IF NOT EXISTS completed (
     follow_ups       MEDIUMTEXT,
     payload          LONGBLOB NOT NULL,
     KEY completed_finish (queue_id, finish_time, id)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Dead and cancelled messages (state 4 and 5). action is 0 where no settlement ended the message.
 CREATE TABLE IF NOT EXISTS dead (
@@ -146,7 +147,7 @@ CREATE TABLE IF NOT EXISTS dead (
     -- Retention takes the oldest of a queue and state first.
     KEY dead_finish (queue_id, state, finish_time, id),
     KEY dead_queue (queue_id, id)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- The settlement history of everything but completions (S5).
 CREATE TABLE IF NOT EXISTS settlement (
@@ -160,7 +161,7 @@ CREATE TABLE IF NOT EXISTS settlement (
     dead_reason     SMALLINT NOT NULL,
     PRIMARY KEY (id, token),
     KEY settlement_time (queue_id, settle_time)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Idempotency keys of messages that have one. position is 0 only inside the transaction that
 -- inserts the row.
@@ -171,7 +172,7 @@ CREATE TABLE IF NOT EXISTS idempotency_key (
     create_time   DATETIME(6) NOT NULL,
     content_hash  BINARY(32) NOT NULL,
     PRIMARY KEY (queue_id, name)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- One row for each claim call that has an id and got messages (C14). held is position
 -- (8 bytes, big-endian) and token (16 bytes) of each message.
@@ -184,7 +185,7 @@ CREATE TABLE IF NOT EXISTS claim_call (
     held        LONGBLOB NOT NULL,
     PRIMARY KEY (queue_id, claim_id),
     KEY claim_call_time (claim_time)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- One row for each queue that ever had a limit (L1, L2); its row lock is that of the limit.
 -- rate and full_ns are the bucket of max_claims_per_second. in_flight says that leases are
@@ -196,7 +197,7 @@ CREATE TABLE IF NOT EXISTS claim_limit (
     full_ns    BIGINT NOT NULL DEFAULT 0,
     set_time   DATETIME(6) NOT NULL,
     fill_time  DATETIME(6)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Which messages of a queue with max_in_flight may be leased (L1); the row of the message
 -- decides. A slot whose message is not leased any more is given to the next one, so rows are
@@ -206,7 +207,7 @@ CREATE TABLE IF NOT EXISTS claim_slot (
     slot      INT NOT NULL,
     id        BIGINT NOT NULL,
     PRIMARY KEY (queue_id, slot)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- The counts of each queue as they were last taken.
 CREATE TABLE IF NOT EXISTS queue_stats (
@@ -220,7 +221,7 @@ CREATE TABLE IF NOT EXISTS queue_stats (
     completed      BIGINT NOT NULL,
     dead           BIGINT NOT NULL,
     oldest_ready   DATETIME(6)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Whose turn it is to count (1): one server at a time, until it has ended or has not been heard
 -- of for a few seconds. The other two rows are only locked: 2 by who removes what has passed
@@ -230,7 +231,7 @@ CREATE TABLE IF NOT EXISTS count_turn (
     next_time   DATETIME(6) NOT NULL,
     holder      BINARY(16),
     held_until  DATETIME(6) NOT NULL
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 INSERT INTO count_turn (id, next_time, held_until)
 VALUES (1, '1970-01-01', '1970-01-01'), (2, '1970-01-01', '1970-01-01'), (3, '1970-01-01', '1970-01-01')
 ON DUPLICATE KEY UPDATE id = count_turn.id;
@@ -253,7 +254,7 @@ CREATE TABLE IF NOT EXISTS incoming (
     payload          LONGBLOB NOT NULL,
     -- Why the row can never become a message; null while it may.
     refused          TEXT
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- Which messages transactions of others have marked (E12).
 CREATE TABLE IF NOT EXISTS marked (
@@ -262,7 +263,7 @@ CREATE TABLE IF NOT EXISTS marked (
     id        BIGINT NOT NULL,
     -- The ordering key of the message, so that it is locked before the message is looked at.
     key_id    BIGINT
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE={{bytes}};
 
 -- What transactions of others run (E12). The procedures have the rights of who made them: a
 -- role that may execute them needs no other, and cannot read the tokens of others. They are
