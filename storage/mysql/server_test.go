@@ -190,6 +190,10 @@ func TestD1DefaultsOfTheServerDoNotMatter(t *testing.T) {
 	// What a server has a session do at its start, it has no superuser do.
 	_, _, err := mysql.Migrate(t.Context(), mysql.Config{URL: p.url("queuebox")})
 	require.NoError(t, err)
+	var engine string
+	require.NoError(t, server(t, p.url("queuebox")).QueryRowContext(t.Context(),
+		"SELECT engine FROM information_schema.tables WHERE table_schema = 'queuebox' AND table_name = 'queuebox_version'").Scan(&engine))
+	require.Equal(t, "InnoDB", engine, "also of the table that we do not make ourselves")
 	s := open(t, mysql.Config{URL: role(t, p.url("queuebox"), grants)})
 	before := time.Now().Add(-time.Minute)
 	now, err := s.Now(t.Context())

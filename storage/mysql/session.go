@@ -17,7 +17,8 @@ import (
 // NAMES, so that text arrives as it is; time_zone, since all times are UTC; sql_mode,
 // so that a value that does not fit is an error and not cut off; autocommit and
 // completion_type, so that a transaction begins and ends where we say; unique_checks,
-// since the unique indexes decide; sql_safe_updates, sql_select_limit and sql_big_selects,
+// since the unique indexes decide; default_storage_engine, for the table of the versions, which goose makes and
+// which has to survive a crash; sql_safe_updates, sql_select_limit and sql_big_selects,
 // which forbid or cut statements; max_statement_time of MariaDB and max_execution_time of MySQL, which
 // end them (a server has them for programs without deadlines; ours have one each); auto_increment_increment
 // and _offset, since the ids of one INSERT are counted from the first. Every wait for a lock ends after two seconds. A
@@ -26,7 +27,8 @@ import (
 // closes long before.
 const sessionSettings = `SET NAMES utf8mb4, autocommit = 1, completion_type = 'NO_CHAIN',
  time_zone = '+00:00', sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',
- auto_increment_increment = 1, auto_increment_offset = 1, unique_checks = 1, foreign_key_checks = 1, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1,
+ auto_increment_increment = 1, auto_increment_offset = 1, unique_checks = 1, foreign_key_checks = 1,
+ default_storage_engine = InnoDB, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1,
  innodb_lock_wait_timeout = 2, lock_wait_timeout = 2, wait_timeout = 60
  /*!50708 , max_execution_time = 0 */
  /*M!100300 , max_statement_time = 0, idle_transaction_timeout = 10 */`
