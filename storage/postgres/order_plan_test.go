@@ -91,6 +91,7 @@ func TestC12OrderedPlansArePinned(t *testing.T) {
 				most("complete_follow_ups", 1, 20, id, "1", "clock_timestamp()", "'{1,2}'")
 				most("lock_key_ids", batch, 12, serial(batch))
 				null := repeat(batch, "NULL")
+				keys("SELECT string_agg(key_id::text, ',') FROM queuebox.ordering_key WHERE name = ANY (" + ordering + "::text[])")
 				most("enqueue_ordered", batch, 40, repeat(batch, id), repeat(batch, "x"), repeat(batch, "x"), null, repeat(batch, "0"),
 					null, null, repeat(batch, "0"), null, repeat(batch, "100"), ordering, null, null)
 				keys("SELECT string_agg(key_id::text, ',') FROM (SELECT key_id FROM queuebox.ordering_key ORDER BY key_id LIMIT 50) k")

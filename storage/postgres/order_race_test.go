@@ -398,3 +398,35 @@ func TestD12NoDeadlockInAnyOrder(t *testing.T) {
 	require.Equal(t, []string{"0"}, d.lines(t, "SELECT deadlocks::text FROM pg_stat_database WHERE datname = current_database()"))
 	require.Empty(t, d.lines(t, "SELECT key_id::text FROM queuebox.message WHERE key_id IS NOT NULL GROUP BY key_id HAVING min(place) = 2"), "keys without a head")
 }
+
+// O1, O5: the row of a key that nobody needs is removed, and made anew by another enqueue,
+// while an enqueue that has seen the old row waits for an idempotency key. Its position was
+// drawn without the lock of the key that is there now, so it must be drawn again.
+func TestO5AKeyThatCameBackMeanwhile(t *testing.T) {
+	d := newDatabase(t, false)
+	q := queue(t, d.store, "came back")
+	d.lines(t, `INSERT INTO queuebox.ordering_key (queue_id, name) VALUES ($1, 'a') RETURNING name`, q.ID)
+	release := d.holdKey(t, q.ID, "held")
+	sweep := d.session(t)
+	sweep.end(t, "BEGIN")
+	sweep.end(t, "DELETE FROM queuebox.ordering_key")
+	first := background(func() (storage.EnqueueResult, error) {
+		m := storage.NewMessage{QueueID: q.ID, Payload: []byte("x"), WireBytes: 100, OrderingKey: "a", IdempotencyKey: "held"}
+		return d.store.Enqueue(t.Context(), storage.EnqueueParams{Messages: []storage.NewMessage{m}})
+	})
+	d.waiting(t, "the first enqueue waits for the key that is being removed")
+	sweep.end(t, "COMMIT")
+	require.Eventually(t, func() bool {
+		return d.lines(t, `SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock' AND query LIKE '%idempotency_key%'`)[0] == "1"
+	}, 20*time.Second, 2*time.Millisecond, "the first enqueue waits for the idempotency key")
+	second := enqueue(t, d.store, q.ID, 1, under("a"))[0]
+	release(false)
+	got := <-first
+	require.NoError(t, got.err)
+	require.Equal(t, storage.EnqueueInserted, got.value.Items[0].Status)
+	require.Greater(t, got.value.Items[0].Ref.Position, second.Ref.Position, "drawn under the lock of the key")
+	claimed := claim(t, d.store, q.ID, 10, time.Minute)
+	require.Len(t, claimed, 1)
+	require.Equal(t, second.Ref, claimed[0].Message.Ref)
+}

@@ -4,9 +4,13 @@
 -- as the transactions commit (O5); those of messages with a key are odd. A message is parked
 -- behind another one of its key, in the table or before it in this call, and behind a dead one
 -- that blocks the key (O7); else it is the head at once. A key that went away makes the place
--- null, which the table refuses.
+-- null, which the table refuses; so does one that came back meanwhile, since another row of its
+-- name is not the one that is locked, and messages of others may stand in it at later positions.
 -- Leans on queue_pkey, ordering_key_name_key, message_head, message_parked and dead_pkey.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+locked AS MATERIALIZED (
+    SELECT string_to_array(current_setting('queuebox.keys', true), ',')::bigint[] AS ids
+),
 item AS MATERIALIZED (
     SELECT u.*, clock.now, k.key_id,
         greatest(clock.now, coalesce(u.available_time, clock.now + u.delay_us * interval '1 microsecond')) AS ready_time,
@@ -26,6 +30,7 @@ item AS MATERIALIZED (
                 false) END AS taken
         FROM queuebox.ordering_key k
         WHERE k.queue_id = u.queue_id AND k.name = u.ordering_key COLLATE "C"
+          AND k.key_id = ANY ((SELECT l.ids FROM locked l)::bigint[])
         LIMIT 1
     ) k ON u.ordering_key <> ''
     ORDER BY u.ord

@@ -3,10 +3,13 @@
 -- which vanishes, 3 a reused key, which becomes a dead message that says so (E3). The ordering
 -- keys are locked since an earlier statement and put right by promote.sql after this one; a
 -- message is parked as in enqueue_ordered.sql. A dead one that would have been the head of its
--- key blocks it, where the queue says so (O7). A key that went away makes the place null, a
--- queue that is not there makes max_attempts null, and the table refuses either.
+-- key blocks it, where the queue says so (O7). A key that went away, or is not the one that is
+-- locked, makes the place null, a queue that is not there makes max_attempts null, and the table refuses either.
 -- Leans on incoming_order, queue_pkey, ordering_key_name_key, message_head, message_parked, dead_pkey.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+locked AS MATERIALIZED (
+    SELECT string_to_array(current_setting('queuebox.keys', true), ',')::bigint[] AS ids
+),
 gone AS (
     DELETE FROM queuebox.incoming i
     USING unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[]) AS u (xid, seq, position, verdict)
@@ -30,6 +33,7 @@ item AS MATERIALIZED (
                 false) END AS taken
         FROM queuebox.ordering_key k
         WHERE k.queue_id = g.queue_id AND k.name = g.ordering_key COLLATE "C"
+          AND k.key_id = ANY ((SELECT l.ids FROM locked l)::bigint[])
         LIMIT 1
     ) k ON g.ordering_key IS NOT NULL
     WHERE g.verdict <> 2
