@@ -11,4 +11,4 @@ STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.id = j.id AND m.queue_id =
 WHERE (m.state = 0 OR (m.state = 1 AND m.lease_end <= {{now}}))
   AND (:cancel OR m.cancel_requested OR m.expire_time <= {{now}}
     OR (m.state = 1 AND m.max_attempts > 0 AND m.attempt >= m.max_attempts))
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF m */ SKIP LOCKED

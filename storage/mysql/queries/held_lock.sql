@@ -6,4 +6,4 @@ FROM JSON_TABLE(:list, '$[*]' COLUMNS (ord INT PATH '$[0]', queue_id INT PATH '$
     token CHAR(32) PATH '$[3]')) AS j
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.id = j.id
 WHERE m.queue_id = j.queue_id AND m.state = 1 AND m.token = UNHEX(j.token)
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF m */ SKIP LOCKED

@@ -4,4 +4,4 @@
 SELECT m.id, m.place, COALESCE(m.state = 0 OR (m.state = 1 AND m.lease_end <= {{now}}), 0) AS free, {{now}}
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.id = j.id
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF m */ SKIP LOCKED

@@ -5,4 +5,4 @@ SELECT STRAIGHT_JOIN m.id
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
 JOIN message AS m FORCE INDEX (PRIMARY) ON m.id = j.id
 WHERE m.state = 1 AND m.lease_end <= {{now}}
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF m */ SKIP LOCKED

@@ -5,4 +5,4 @@ SELECT i.id, i.queue_id, i.create_time, i.delay_us, i.available_time, i.expire_t
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
 STRAIGHT_JOIN incoming AS i FORCE INDEX (PRIMARY) ON i.id = j.id
 WHERE i.refused IS NULL
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF i */ SKIP LOCKED

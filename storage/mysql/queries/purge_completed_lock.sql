@@ -4,4 +4,4 @@ SELECT m.id, m.idempotency_key, m.ordering_key
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
 STRAIGHT_JOIN completed AS m FORCE INDEX (PRIMARY) ON m.id = j.id
 WHERE m.queue_id = :queue_id
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF m */ SKIP LOCKED

@@ -6,4 +6,4 @@ FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.id = j.id
 WHERE m.queue_id = :queue_id AND m.state = 0
   AND {{meant_live}}
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF m */ SKIP LOCKED

@@ -4,4 +4,4 @@ SELECT d.id, d.ordering_key
 FROM JSON_TABLE(:list, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS j
 STRAIGHT_JOIN dead AS d FORCE INDEX (PRIMARY) ON d.id = j.id
 WHERE d.queue_id = :queue_id AND d.state = 4
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF d */ SKIP LOCKED

@@ -7,4 +7,4 @@ FROM JSON_TABLE(:list, '$[*]' COLUMNS (
     i INT PATH '$[0]', queue_id INT PATH '$[1]', id BIGINT PATH '$[2]', token CHAR(32) PATH '$[3]')) AS j
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.id = j.id AND m.queue_id = j.queue_id
 WHERE m.state = 1 AND m.token = UNHEX(j.token)
-FOR UPDATE SKIP LOCKED
+FOR UPDATE /*!80000 OF m */ SKIP LOCKED
