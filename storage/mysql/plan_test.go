@@ -33,7 +33,7 @@ func (d *database) fill(t testing.TB, queueID, n int, columns string) {
 const (
 	readyShape   = "0, 0, SYSDATE(6) - INTERVAL n.i SECOND, NULL, NULL, 0"
 	delayedShape = "1, 0, SYSDATE(6) + INTERVAL n.i HOUR, NULL, NULL, 0"
-	leasedShape  = "0, 1, SYSDATE(6) - INTERVAL n.i SECOND, SYSDATE(6) + INTERVAL 1 HOUR, UNHEX(MD5(n.i)), 1"
+	leasedShape  = "0, 1, SYSDATE(6) - INTERVAL n.i SECOND, SYSDATE(6) + INTERVAL 1 HOUR, UNHEX(LPAD(HEX(n.i), 32, '0')), 1"
 )
 
 // fillFinished puts n rows into each of the tables of what is over.
@@ -45,16 +45,16 @@ func (d *database) fillFinished(t testing.TB, queueID, n int) {
 	for _, text := range []string{
 		`INSERT INTO completed (id, queue_id, finish_time, create_time, ready_time, token, priority, attempt, max_attempts, payload_bytes,
 			worker_id, reason_code, content_type, ordering_key, idempotency_key, payload)
-			SELECT 1000000 + %[1]d * 100000 + n.i, %[1]d, SYSDATE(6), SYSDATE(6), SYSDATE(6), UNHEX(MD5(n.i)), 0, 1, 20, 4, 'w', '', '', '', '', 'load' FROM %[2]s`,
+			SELECT 1000000 + %[1]d * 100000 + n.i, %[1]d, SYSDATE(6), SYSDATE(6), SYSDATE(6), UNHEX(LPAD(HEX(n.i), 32, '0')), 0, 1, 20, 4, 'w', '', '', '', '', 'load' FROM %[2]s`,
 		`INSERT INTO dead (id, queue_id, state, finish_time, create_time, ready_time, action, dead_reason, priority, attempt, max_attempts,
 			payload_bytes, wire_bytes, worker_id, reason_code, content_type, ordering_key, idempotency_key, payload)
 			SELECT 2000000 + %[1]d * 100000 + n.i, %[1]d, 4 + n.i %% 2, SYSDATE(6), SYSDATE(6), SYSDATE(6), 3, 1, 0, 1, 20, 4, 100, 'w', '', '', '', '', 'load' FROM %[2]s`,
 		`INSERT INTO settlement (id, token, queue_id, settle_time, action, outcome, dead_reason)
-			SELECT 2000000 + %[1]d * 100000 + n.i, UNHEX(MD5(n.i)), %[1]d, SYSDATE(6), 3, 1, 1 FROM %[2]s`,
+			SELECT 2000000 + %[1]d * 100000 + n.i, UNHEX(LPAD(HEX(n.i), 32, '0')), %[1]d, SYSDATE(6), 3, 1, 1 FROM %[2]s`,
 		`INSERT INTO idempotency_key (queue_id, name, position, create_time, content_hash)
 			SELECT %[1]d, CONCAT('key ', n.i), 2 * n.i, SYSDATE(6), UNHEX(SHA2(n.i, 256)) FROM %[2]s`,
 		`INSERT INTO ordering_key (queue_id, name) SELECT %[1]d, CONCAT('key ', n.i) FROM %[2]s`,
-		`INSERT INTO claim_call (queue_id, claim_id, claim_time, worker_id, held) SELECT %[1]d, UNHEX(MD5(n.i)), SYSDATE(6), 'w', '' FROM %[2]s`,
+		`INSERT INTO claim_call (queue_id, claim_id, claim_time, worker_id, held) SELECT %[1]d, UNHEX(LPAD(HEX(n.i), 32, '0')), SYSDATE(6), 'w', '' FROM %[2]s`,
 	} {
 		d.exec(t, fmt.Sprintf(text, queueID, numbers(n)))
 	}
@@ -121,6 +121,9 @@ func TestC12PlansOfAllStatements(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, names)
 	d := newDatabase(t, false)
+	if !strings.Contains(d.store.Capabilities().Version, "MariaDB") {
+		t.Skip("SKIPPED on MySQL: the plans are read as MariaDB tells them")
+	}
 	for i := range 3 {
 		queue(t, d.store, fmt.Sprint("queue ", i))
 	}
@@ -155,7 +158,7 @@ func TestC12PlansOfAllStatements(t *testing.T) {
 	// What the test looks for is what the database tells.
 	const walk = "SELECT m.id FROM message AS m WHERE m.wire_bytes = 1 FOR UPDATE"
 	d.fill(t, 1, 4, readyShape)
-	require.True(t, walksOver(walk, d.rows(t, "EXPLAIN "+walk)[0]))
+	require.True(t, walksOver(walk, d.rows(t, "EXPLAIN FORMAT=TRADITIONAL "+walk)[0]))
 	for _, shape := range shapes {
 		shape.fill()
 		for _, table := range d.tables(t) {
@@ -165,7 +168,7 @@ func TestC12PlansOfAllStatements(t *testing.T) {
 			text, err := mysql.Statement(name)
 			require.NoError(t, err)
 			locks := !strings.HasPrefix(strings.ToUpper(text), "SELECT") || strings.Contains(text, "FOR UPDATE")
-			for _, row := range d.rows(t, "EXPLAIN "+explained(t, text)) {
+			for _, row := range d.rows(t, "EXPLAIN FORMAT=TRADITIONAL "+explained(t, text)) {
 				if (shape.full || locks) && walks[name] == "" && walksOver(text, row) {
 					t.Errorf("%s: %s walks over %s: %v", shape.name, name, row["table"], row)
 				}

@@ -167,7 +167,7 @@ func TestD6RetentionDoesNotWalkOverWhatItDeleted(t *testing.T) {
 func TestC18SweepLeavesAHeldRow(t *testing.T) {
 	d := newDatabase(t, false)
 	q := queue(t, d.store, "held")
-	d.fill(t, int(q.ID), 1200, "0, 1, SYSDATE(6) - INTERVAL 1 HOUR, SYSDATE(6) - INTERVAL 1 MINUTE, UNHEX(MD5(n.i)), 20")
+	d.fill(t, int(q.ID), 1200, "0, 1, SYSDATE(6) - INTERVAL 1 HOUR, SYSDATE(6) - INTERVAL 1 MINUTE, UNHEX(LPAD(HEX(n.i), 32, '0')), 20")
 	end := d.beside(t, "SELECT * FROM message WHERE id = (SELECT MIN(id) FROM message) FOR UPDATE")
 	sweep := func() (dead int) {
 		t.Helper()
@@ -246,7 +246,7 @@ func TestL3AKilledCounterIsReplaced(t *testing.T) {
 	d.setClock(t, now)
 	q := queue(t, d.store, "counted")
 	enqueue(t, d.store, q.ID, 3)
-	d.exec(t, "UPDATE count_turn SET holder = UNHEX(MD5('another')), held_until = ? WHERE id = 1", now.Add(6*time.Second))
+	d.exec(t, "UPDATE count_turn SET holder = UNHEX(REPEAT('a', 32)), held_until = ? WHERE id = 1", now.Add(6*time.Second))
 	count := func() int {
 		t.Helper()
 		res, err := d.store.Count(t.Context(), storage.CountParams{})
