@@ -252,11 +252,11 @@ func (e *databaseError) Advice() string {
 	return ""
 }
 
-// failedConnection says why the database did not answer, and what to do.
-type failedConnection struct{ text, advice string }
+// connectionError says why the database did not answer, and what to do.
+type connectionError struct{ text, advice string }
 
-func (e *failedConnection) Error() string  { return e.text + "; " + e.advice }
-func (e *failedConnection) Advice() string { return e.advice }
+func (e *connectionError) Error() string  { return e.text + "; " + e.advice }
+func (e *connectionError) Advice() string { return e.advice }
 
 var (
 	// A text ends at its last quote: what is in it may have quotes of its own.
@@ -292,8 +292,10 @@ func connectCause(err error) error {
 		return fmt.Errorf("connection not made: %w", syscall.ECONNREFUSED)
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &failedConnection{"connection not made: the certificate of the database is not accepted",
-			"check certificate and hostnameincertificate of the URL, or the host in it: see docs/operations.md"}
+		return &connectionError{
+			"connection not made: the certificate of the database is not accepted",
+			"check certificate and hostnameincertificate of the URL, or the host in it: see docs/operations.md",
+		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("the database did not answer in time: %w", context.DeadlineExceeded)

@@ -266,12 +266,16 @@ func connectCause(err error) error {
 		return fmt.Errorf("connection not made: %w", syscall.ECONNREFUSED)
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &advised{errors.New("connection not made: the certificate of the database is not accepted"),
-			"check ca and server-name of the URL, or the host in it: see docs/operations.md"}
+		return &advised{
+			errors.New("connection not made: the certificate of the database is not accepted"),
+			"check ca and server-name of the URL, or the host in it: see docs/operations.md",
+		}
 	}
 	if errors.Is(err, driversql.ErrNoTLS) {
-		return &advised{errors.New("connection not made: the database does not encrypt connections"),
-			"set TLS up in the database, or leave tls out of the URL"}
+		return &advised{
+			errors.New("connection not made: the database does not encrypt connections"),
+			"set TLS up in the database, or leave tls out of the URL",
+		}
 	}
 	if errors.Is(err, driversql.ErrInvalidConn) || errors.Is(err, driversql.ErrMalformPkt) {
 		return fmt.Errorf("connection broken, or what answers is neither MySQL nor MariaDB: %w", err)
