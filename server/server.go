@@ -105,9 +105,6 @@ func (c Config) validate() error {
 		return errors.New("server config: Logger or Registry is missing")
 	case c.MaxPayloadBytes < 1 || c.MaxPayloadBytes > MaxPayloadLimit:
 		return fmt.Errorf("server config: MaxPayloadBytes is %d, not between 1 and %d", c.MaxPayloadBytes, MaxPayloadLimit)
-	case c.overDatabase() > 0:
-		return fmt.Errorf("server config: MaxPayloadBytes is %d, but the database takes %d at most: make --max-payload-bytes smaller, "+
-			"or that limit of the database larger (max_allowed_packet of MySQL and MariaDB)", c.MaxPayloadBytes, c.MaxPayloadBytes-c.overDatabase())
 	case c.MaxWait <= 0 || c.PollInterval <= 0 || c.DrainTimeout <= 0:
 		return errors.New("server config: MaxWait, PollInterval and DrainTimeout must be above zero")
 	case c.PollInterval > time.Second:
@@ -115,16 +112,15 @@ func (c Config) validate() error {
 	case c.MaxWaiters < 1 || c.MaxQueues < 0 || c.QueueLabels < 0 || c.MaxConnectionAge < 0:
 		return errors.New("server config: MaxWaiters, MaxQueues, QueueLabels or MaxConnectionAge is out of range")
 	}
-	return checkSettings("queue defaults", c.QueueDefaults)
-}
-
-// overDatabase is by how much the largest payload is more than the database takes.
-func (c Config) overDatabase() int64 {
-	most := c.Store.Capabilities().MaxPayload
-	if most <= 0 {
-		return 0
+	if err := checkSettings("queue defaults", c.QueueDefaults); err != nil {
+		return err
 	}
-	return max(0, c.MaxPayloadBytes-most)
+	// Last, since it asks the store.
+	if most := c.Store.Capabilities().MaxPayload; most > 0 && c.MaxPayloadBytes > most {
+		return fmt.Errorf("server config: MaxPayloadBytes is %d, but the database takes %d at most: make --max-payload-bytes smaller, "+
+			"or that limit of the database larger (max_allowed_packet of MySQL and MariaDB)", c.MaxPayloadBytes, most)
+	}
+	return nil
 }
 
 // Server is one for a process. Make it with New; Serve runs once.

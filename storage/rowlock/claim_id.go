@@ -74,15 +74,14 @@ func (k *claiming) replay(ctx context.Context) (wrote bool, err error) {
 			}
 		}
 	}
-	if len(list) == 0 {
-		return false, nil
-	}
 	found := make(map[storage.HeldClaim]storage.Claimed, len(list))
-	err = k.c.each(ctx, qClaimHeld, args(a("queue_id", k.p.QueueID), k.c.list(list)), func(rows *sql.Rows) error {
-		m, err := k.c.scanClaimed(rows)
-		found[storage.HeldClaim{Ref: m.Message.Ref, Token: m.Token}] = m
-		return err
-	})
+	if len(list) > 0 {
+		err = k.c.each(ctx, qClaimHeld, args(a("queue_id", k.p.QueueID), k.c.list(list)), func(rows *sql.Rows) error {
+			m, err := k.c.scanClaimed(rows)
+			found[storage.HeldClaim{Ref: m.Message.Ref, Token: m.Token}] = m
+			return err
+		})
+	}
 	if err != nil {
 		return false, err
 	}
@@ -96,8 +95,9 @@ func (k *claiming) replay(ctx context.Context) (wrote bool, err error) {
 			}
 		}
 	}
+	// Also where nothing is held any more: the caller has had its answer, so the id stays its own.
 	received := k.claimIDs(func(i int) bool {
-		return len(k.res.Calls[i].Messages) > 0 && !calls[k.p.Calls[i].ClaimID].replayed
+		return k.res.Calls[i].Status == storage.ClaimReplayed && !calls[k.p.Calls[i].ClaimID].replayed
 	})
 	if len(received) == 0 {
 		return false, nil

@@ -15,6 +15,7 @@ func giveBackRules() []rule {
 		{name: "C15_given_back_messages_are_claimable_at_once_with_the_attempt_refunded", clocks: bothClocks, run: giveBack},
 		{name: "C15_what_a_repeat_received_is_never_given_back", clocks: bothClocks, run: giveBackAfterReplay},
 		{name: "C15_a_repeat_after_the_give_back_gets_no_old_token", clocks: bothClocks, run: replayAfterGiveBack},
+		{name: "C14_C15_a_repeat_that_found_nothing_held_keeps_the_id_from_a_give_back", clocks: settable, run: giveBackAfterEmptyReplay},
 		{name: "C15_a_give_back_fails_on_the_fence_item_by_item", clocks: settable, run: giveBackFence},
 		{name: "C15_a_give_back_at_the_lease_end_changes_nothing", clocks: settable, run: giveBackLate},
 		{name: "C15_the_token_of_a_claim_given_back_is_lost", clocks: settable, run: giveBackToken},
@@ -54,6 +55,18 @@ func giveBackAfterReplay(t *testing.T, e *env) {
 	for _, c := range again.Messages {
 		e.complete(t, c)
 	}
+}
+
+func giveBackAfterEmptyReplay(t *testing.T, e *env) {
+	e.one(t)
+	first := e.claimWithID(t, "A", claimID(1), 1)
+	require.Len(t, first.Messages, 1)
+	e.complete(t, first.Messages[0])
+	again := e.claimWithID(t, "A", claimID(1), 1)
+	require.Equal(t, storage.ClaimReplayed, again.Status)
+	require.Empty(t, again.Messages)
+	require.Zero(t, e.giveBack(t, storage.GiveBackParams{ClaimID: claimID(1), Claims: held(first.Messages...)}))
+	require.Equal(t, storage.ClaimIDReused, e.claimWithID(t, "B", claimID(1), 1).Status, "its caller has had an answer")
 }
 
 func replayAfterGiveBack(t *testing.T, e *env) {
