@@ -175,7 +175,10 @@ func (m *message) liveSince(t time.Time) (from time.Time, redrive span, ok bool)
 	early := func(s span) bool {
 		return slices.ContainsFunc(m.deliveries, func(d Delivery) bool { return d.Got.After(s.sent) && d.Sent.Before(s.got) })
 	}
-	if got := m.enqueued.got; !got.IsZero() && got.Before(t) && !early(m.enqueued) {
+	// What was delivered before the enqueue was answered may have ended by then, also before the
+	// call that was answered was sent: a repeat of one whose answer was lost.
+	before := slices.ContainsFunc(m.deliveries, func(d Delivery) bool { return d.Sent.Before(m.enqueued.got) })
+	if got := m.enqueued.got; !got.IsZero() && got.Before(t) && !before {
 		from, ok = got, true
 	}
 	for _, d := range m.deliveries {

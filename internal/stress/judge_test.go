@@ -49,6 +49,20 @@ func TestJudge(t *testing.T) {
 			settle(h, 1, "a", "complete", Applied, "completed", "x", 30, 40)
 			deliver(h, 2, "b", 1, 110, 120)
 		}},
+		"enqueued once more, since the first answer was lost, after it has ended": {run: func(h *History) {
+			h.Enqueued(ref(1), "k", at(35), at(60))
+			h.Enqueued(ref(2), "k", at(60), at(65))
+			deliver(h, 1, "a", 1, 10, 20)
+			settle(h, 1, "a", "complete", Applied, "completed", "x", 30, 40)
+			deliver(h, 2, "b", 1, 70, 80)
+		}},
+		"enqueued once more, and passed over": {want: "O5", run: func(h *History) {
+			h.Enqueued(ref(1), "k", at(35), at(60))
+			h.Enqueued(ref(2), "k", at(60), at(65))
+			deliver(h, 2, "b", 1, 70, 80)
+			settle(h, 2, "b", "complete", Applied, "completed", "x", 82, 86)
+			deliver(h, 1, "a", 1, 90, 100)
+		}},
 		"both at once": {want: "O1", run: func(h *History) {
 			two(h)
 			deliver(h, 1, "a", 1, 10, 20)
