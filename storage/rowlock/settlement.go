@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -175,22 +174,10 @@ func (c *session) schedule(ctx context.Context, items []storage.Settlement, all 
 		case d.outcome == storage.OutcomeReleased || it.HasDelay:
 			d.available = now.Add(max(it.Delay, 0).Truncate(time.Microsecond))
 		default:
-			d.available = now.Add(backoff(policies[it.Ref.QueueID], d.attempt, rand.Float64())) //nolint:gosec // Jitter is no secret.
+			d.available = now.Add(policies[it.Ref.QueueID].Backoff(d.attempt, rand.Float64()).Truncate(time.Microsecond)) //nolint:gosec // Jitter is no secret.
 		}
 	}
 	return nil
-}
-
-// backoff is the delay after an attempt by the policy of the queue, in whole microseconds; draw
-// is from [0, 1). It lies in [(1-Jitter) * delay, delay].
-func backoff(p storage.RetryPolicy, attempt int32, draw float64) time.Duration {
-	d := float64(p.Min) * math.Pow(p.Multiplier, float64(attempt-1))
-	// Not d > Max: the power may have become infinite, or not a number.
-	if !(d <= float64(p.Max)) {
-		d = float64(p.Max)
-	}
-	d -= d * p.Jitter * draw
-	return time.Duration(d).Truncate(time.Microsecond)
 }
 
 // apply writes what was decided. Each statement tests the fence again, and has to match all of

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -273,16 +272,9 @@ func (c *session) giveUp(ctx context.Context, keys keySet, it storage.Settlement
 		args(it.Ref.QueueID, it.Ref.Position, it.Token[:], delay, it.Error, it.ReasonCode))
 }
 
-// backoff is the delay in milliseconds after an attempt, by the policy of the queue; draw
-// is from [0, 1). It lies in [(1-Jitter) * delay, delay].
+// backoff is the delay in milliseconds after an attempt, by the policy of the queue.
 func backoff(p storage.RetryPolicy, attempt int32, draw float64) int64 {
-	d := float64(p.Min) * math.Pow(p.Multiplier, float64(attempt-1))
-	// Not d > Max: the power may have become infinite, or not a number.
-	if !(d <= float64(p.Max)) {
-		d = float64(p.Max)
-	}
-	d -= d * p.Jitter * draw
-	return int64(d / 1e6)
+	return p.Backoff(attempt, draw).Milliseconds()
 }
 
 // putBack makes a message pending again by q and records that.
