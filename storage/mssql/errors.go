@@ -1,15 +1,10 @@
 package mssql
 
 import (
-	"context"
-	"crypto/tls"
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"regexp"
-	"syscall"
 
 	mssqldb "github.com/microsoft/go-mssqldb"
 
@@ -217,7 +212,7 @@ func (meaning) Plain(err error) error {
 	if e, ok := errors.AsType[mssqldb.Error](err); ok {
 		return &databaseError{answer: e}
 	}
-	return connectCause(err)
+	return rowlock.ConnectCause(err, "check certificate and hostnameincertificate of the URL, or the host in it: see docs/operations.md")
 }
 
 // databaseError shows what an error of the database says, without values of rows, logins and
@@ -252,12 +247,6 @@ func (e *databaseError) Advice() string {
 	return ""
 }
 
-// connectionError says why the database did not answer, and what to do.
-type connectionError struct{ text, advice string }
-
-func (e *connectionError) Error() string  { return e.text + "; " + e.advice }
-func (e *connectionError) Advice() string { return e.advice }
-
 var (
 	// A text ends at its last quote: what is in it may have quotes of its own.
 	singleQuoted = regexp.MustCompile(`(?s)'.*'`)
@@ -274,42 +263,6 @@ func harmless(e mssqldb.Error) string {
 	text := singleQuoted.ReplaceAllString(e.Message, "'…'")
 	text = doubleQuoted.ReplaceAllString(text, `"…"`)
 	return bracketed.ReplaceAllString(text, "(…)")
-}
-
-// connectCause says why the database did not answer. It is told by the types of the errors,
-// so that nothing of their texts, which name hosts and logins, comes along.
-func connectCause(err error) error {
-	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		switch {
-		case dns.IsNotFound:
-			return errors.New("connection not made: no such host")
-		case dns.IsTimeout:
-			return errors.New("connection not made: timeout of the name service")
-		}
-		return errors.New("connection not made: the name service failed")
-	}
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("connection not made: %w", syscall.ECONNREFUSED)
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &connectionError{
-			"connection not made: the certificate of the database is not accepted",
-			"check certificate and hostnameincertificate of the URL, or the host in it: see docs/operations.md",
-		}
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the database did not answer in time: %w", context.DeadlineExceeded)
-	}
-	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		return errors.New("the database did not answer in time")
-	}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return fmt.Errorf("connection broken: %w", op.Err)
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("connection closed by the other side: %w", io.ErrUnexpectedEOF)
-	}
-	return err
 }
 
 // explain puts the sentinel of package storage in front of an error of Open and Migrate,

@@ -1,20 +1,16 @@
 package mysql
 
 import (
-	"context"
-	"crypto/tls"
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"regexp"
 	"strings"
-	"syscall"
 
 	driversql "github.com/go-sql-driver/mysql"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/rowlock"
 )
 
 // The numbers that mean something here; no other file knows one. The names are those of
@@ -217,16 +213,6 @@ func (e *databaseError) Advice() string {
 	return ""
 }
 
-// advised is an error that we found ourselves, and what to do about it.
-type advised struct {
-	err    error
-	advice string
-}
-
-func (e *advised) Error() string  { return e.err.Error() + "; " + e.advice }
-func (e *advised) Unwrap() error  { return e.err }
-func (e *advised) Advice() string { return e.advice }
-
 // quoted is what a message of the database has between its first and its last quote: values
 // are written there as they are, quotes and all.
 var quoted = regexp.MustCompile(`(?s)'.*'`)
@@ -253,46 +239,13 @@ func harmless(number int, message string) string {
 // connectCause says why the database did not answer. It is told by the types of the errors,
 // so that nothing of their texts, which name hosts and users, comes along.
 func connectCause(err error) error {
-	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		switch {
-		case dns.IsNotFound:
-			return errors.New("connection not made: no such host")
-		case dns.IsTimeout:
-			return errors.New("connection not made: timeout of the name service")
-		}
-		return errors.New("connection not made: the name service failed")
-	}
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("connection not made: %w", syscall.ECONNREFUSED)
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return &advised{
-			errors.New("connection not made: the certificate of the database is not accepted"),
-			"check ca and server-name of the URL, or the host in it: see docs/operations.md",
-		}
-	}
 	if errors.Is(err, driversql.ErrNoTLS) {
-		return &advised{
-			errors.New("connection not made: the database does not encrypt connections"),
-			"set TLS up in the database, or leave tls out of the URL",
-		}
+		return &rowlock.AdvisedError{Err: errors.New("connection not made: the database does not encrypt connections"), Text: "set TLS up in the database, or leave tls out of the URL"}
 	}
 	if errors.Is(err, driversql.ErrInvalidConn) || errors.Is(err, driversql.ErrMalformPkt) {
 		return fmt.Errorf("connection broken, or what answers is neither MySQL nor MariaDB: %w", err)
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the database did not answer in time: %w", context.DeadlineExceeded)
-	}
-	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
-		return errors.New("the database did not answer in time")
-	}
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return fmt.Errorf("connection broken: %w", op.Err)
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("connection closed by the other side: %w", io.ErrUnexpectedEOF)
-	}
-	return err
+	return rowlock.ConnectCause(err, "check ca and server-name of the URL, or the host in it: see docs/operations.md")
 }
 
 // explain puts the sentinel of package storage in front of an error of Open and Migrate,

@@ -158,9 +158,9 @@ func refuseForeign(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	if tables > 0 && ours == 0 {
-		return &advised{
-			fmt.Errorf("%w: the database of the URL has tables of another program", storage.ErrSchema),
-			"QueueBox wants a database of its own: name one in the URL that is empty, or that is not there yet",
+		return &rowlock.AdvisedError{
+			Err:  fmt.Errorf("%w: the database of the URL has tables of another program", storage.ErrSchema),
+			Text: "QueueBox wants a database of its own: name one in the URL that is empty, or that is not there yet",
 		}
 	}
 	return nil
