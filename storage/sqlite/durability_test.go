@@ -69,6 +69,15 @@ func writeForEver(path string) error {
 	if err != nil {
 		return err
 	}
+	// Beside each other, so that they share transactions.
+	failed := make(chan error)
+	for range 4 {
+		go func() { failed <- writeCycles(ctx, s, q) }()
+	}
+	return <-failed
+}
+
+func writeCycles(ctx context.Context, s *sqlite.Store, q storage.Queue) error {
 	for {
 		messages := make([]storage.NewMessage, 10)
 		for i := range messages {

@@ -37,7 +37,7 @@ func (s *Store) Maintain(ctx context.Context) error {
 		if err != nil || len(calls) == 0 {
 			return err
 		}
-		err = s.write(ctx, "maintain claim calls", func(quiet context.Context, c *session) (verdict, error) {
+		err = s.writeAlone(ctx, "maintain claim calls", func(quiet context.Context, c *session) (verdict, error) {
 			v := rollback
 			for _, k := range calls {
 				last = k.id

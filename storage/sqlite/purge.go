@@ -66,7 +66,7 @@ func (k kind) holds(f storage.ListMessagesParams) bool {
 // purge deletes what was found and is meant still.
 func (s *Store) purge(ctx context.Context, k kind, f storage.ListMessagesParams, what found, res *storage.BatchResult) error {
 	f.Positions = positionsOf(what.rows)
-	return s.write(ctx, "purge", func(quiet context.Context, c *session) (verdict, error) {
+	return s.writeAlone(ctx, "purge", func(quiet context.Context, c *session) (verdict, error) {
 		var err error
 		if res.Now, err = c.now(quiet); err != nil {
 			return rollback, err

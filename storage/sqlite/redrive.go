@@ -24,7 +24,7 @@ func (s *Store) Redrive(ctx context.Context, p storage.RedriveParams) (storage.B
 		return res, err
 	}
 	p.Filter.Positions = positionsOf(found.rows)
-	err = s.write(ctx, "redrive", func(quiet context.Context, c *session) (verdict, error) {
+	err = s.writeAlone(ctx, "redrive", func(quiet context.Context, c *session) (verdict, error) {
 		var err error
 		if res.Now, err = c.now(quiet); err != nil {
 			return rollback, err

@@ -57,7 +57,7 @@ func (s *Store) retainMessages(ctx context.Context, find, remove query, limit in
 	}
 	err = inBatches(ctx, old, func(positions []int64) error {
 		n := 0
-		err := s.write(ctx, "retain", func(quiet context.Context, c *session) (verdict, error) {
+		err := s.writeAlone(ctx, "retain", func(quiet context.Context, c *session) (verdict, error) {
 			var err error
 			n, err = c.forget(quiet, remove, positions)
 			return verdict(n > 0), err
@@ -125,7 +125,7 @@ func (s *Store) retainHistory(ctx context.Context, limit int) (int, error) {
 		}
 		batch := min(limit-deleted, upkeepRows)
 		var n int64
-		err := s.write(ctx, "retain", func(quiet context.Context, c *session) (verdict, error) {
+		err := s.writeAlone(ctx, "retain", func(quiet context.Context, c *session) (verdict, error) {
 			var err error
 			n, err = c.exec(quiet, qRetainHistoryDelete, batch)
 			return verdict(n > 0), err

@@ -15,8 +15,6 @@ type session struct {
 	stmts   map[query]*sql.Stmt
 	// broken: it may stand in a transaction that nobody can end; never used again.
 	broken bool
-	// committing is a COMMIT whose caller has left; the session is free when it ends.
-	committing chan error
 }
 
 // statement is prepared. The session that keeps it closes it; whoever runs it cannot.
@@ -58,6 +56,20 @@ func (c *session) prepared(ctx context.Context, q query) (statement, error) {
 	}
 	c.stmts[q] = st
 	return st, nil
+}
+
+// control runs a statement that begins or ends something.
+func (c *session) control(ctx context.Context, text string) error {
+	st, ok := c.stmts[query(text)]
+	if !ok {
+		var err error
+		if st, err = c.conn.PrepareContext(context.WithoutCancel(ctx), text); err != nil {
+			return fmt.Errorf("prepare %s: %w", text, err)
+		}
+		c.stmts[query(text)] = st
+	}
+	_, err := st.ExecContext(ctx)
+	return err
 }
 
 // exec runs a statement and tells how many rows it changed. SQLite keeps the count of

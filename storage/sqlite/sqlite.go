@@ -61,8 +61,7 @@ type Store struct {
 
 	writeDB *sql.DB
 	readDB  *sql.DB
-	// writer holds the one session that writes, or nothing while a call uses it.
-	writer chan *session
+	writer  *writer
 	// readers holds the idle sessions that read; a nil one is opened on use.
 	readers chan *session
 
@@ -100,9 +99,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		cfg:     cfg,
 		log:     cfg.Logger,
 		queries: queries,
-		writer:  make(chan *session, 1),
 		readers: make(chan *session, cfg.Readers),
 	}
+	s.writer = newWriter(s)
 	if s.schema, err = latestSchema(); err != nil {
 		return nil, err
 	}
@@ -114,7 +113,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		_ = s.writeDB.Close()
 		return nil, fmt.Errorf("open %s: %w", cfg.Path, classify(err))
 	}
-	s.writer <- nil
 	for range cfg.Readers {
 		s.readers <- nil
 	}
@@ -181,29 +179,32 @@ func (c Config) dsn(readOnly bool) string {
 	return "file:" + strings.Join(segments, "/") + "?" + url.Values{"_pragma": pragmas}.Encode()
 }
 
-// prove reads back what the connection really has: a setting that was asked for is
-// not always had, WAL for one on a file system without shared memory.
+// prove opens the session that writes, and reads back what it really has: a setting that was
+// asked for is not always had, WAL for one on a file system without shared memory.
 func (s *Store) prove(ctx context.Context) error {
-	return s.withWriter(ctx, func(c *session) error {
-		var journal, version string
-		var synchronous int
-		row := c.conn.QueryRowContext(ctx,
-			"SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous), sqlite_version()")
-		if err := row.Scan(&journal, &synchronous, &version); err != nil {
-			return fmt.Errorf("read settings of %s: %w", s.cfg.Path, classify(err))
-		}
-		durability, err := judgeDurability(journal, synchronous, s.cfg.AllowUnsafeDurability)
-		if err != nil {
-			return err
-		}
-		s.caps = storage.Capabilities{
-			Name:       "sqlite",
-			ClockTick:  time.Millisecond,
-			Durability: durability,
-			Version:    version,
-		}
-		return nil
-	})
+	c, err := s.openWriter(ctx)
+	if err != nil {
+		return err
+	}
+	s.writer.session = c
+	var journal, version string
+	var synchronous int
+	row := c.conn.QueryRowContext(ctx,
+		"SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous), sqlite_version()")
+	if err := row.Scan(&journal, &synchronous, &version); err != nil {
+		return fmt.Errorf("read settings of %s: %w", s.cfg.Path, classify(err))
+	}
+	durability, err := judgeDurability(journal, synchronous, s.cfg.AllowUnsafeDurability)
+	if err != nil {
+		return err
+	}
+	s.caps = storage.Capabilities{
+		Name:       "sqlite",
+		ClockTick:  time.Millisecond,
+		Durability: durability,
+		Version:    version,
+	}
+	return nil
 }
 
 // judgeDurability says what an acknowledged write survives, or refuses (D9). Measured
@@ -294,10 +295,7 @@ func (s *Store) Close() error {
 			errs = append(errs, c.close())
 		}
 	}
-	if c := <-s.writer; c != nil {
-		errs = append(errs, c.close())
-	}
-	errs = append(errs, s.readDB.Close(), s.writeDB.Close())
+	errs = append(errs, s.writer.stop(), s.readDB.Close(), s.writeDB.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close %s: %w", s.cfg.Path, err)
 	}

@@ -101,7 +101,7 @@ func (s *Store) Sweep(ctx context.Context, p storage.SweepParams) (storage.Sweep
 	err = inBatches(ctx, found, func(positions []int64) error {
 		var ended []ending
 		var ready []int32
-		err := s.write(ctx, "sweep", func(quiet context.Context, c *session) (verdict, error) {
+		err := s.writeAlone(ctx, "sweep", func(quiet context.Context, c *session) (verdict, error) {
 			var err error
 			ended, ready, err = c.end(quiet, positions, false)
 			return verdict(len(ended) > 0), err

@@ -46,7 +46,7 @@ func (s *Store) SweepKeys(ctx context.Context, p storage.SweepKeysParams) (stora
 	err = inBatches(ctx, found, func(keyIDs []int64) error {
 		var removed int64
 		var ready []int32
-		err := s.write(ctx, "sweep keys", func(quiet context.Context, c *session) (verdict, error) {
+		err := s.writeAlone(ctx, "sweep keys", func(quiet context.Context, c *session) (verdict, error) {
 			var err error
 			removed, ready, err = c.tidy(quiet, keyIDs)
 			return commit, err

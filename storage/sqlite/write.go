@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -24,45 +25,40 @@ const (
 )
 
 // write runs fn in a transaction that holds the write lock of the file from its first
-// statement on. Where fn fails, or says so, it is rolled back and nothing has changed.
-//
-// fn gets a ctx that does not end, for the many short statements of a batch: watching a
-// ctx costs the driver a goroutine a statement. A statement that may take long, or a
-// loop over many, looks at the ctx of the call itself.
-func (s *Store) write(ctx context.Context, noun string, fn func(quiet context.Context, c *session) (verdict, error)) error {
-	quiet := context.WithoutCancel(ctx)
-	err := s.withWriter(ctx, func(c *session) error {
-		if err := s.begin(ctx, c); err != nil {
-			// Where ctx ended, the driver may say so although BEGIN went through.
-			c.broken = c.broken || ctx.Err() != nil
-			return classify(err)
-		}
-		v, err := fn(quiet, c)
-		if err == nil {
-			err = ctx.Err()
-		}
-		// What would be committed to a file that nobody opens any more is not stored (E10).
-		if err == nil && v == commit {
-			err = s.atItsPath()
-		}
-		if err != nil || v == rollback {
-			c.rollback(quiet)
-			return classify(err)
-		}
-		return c.commit(ctx)
-	})
+// statement on, and that other calls may share. Where fn fails, or says so, what it did is
+// taken back and nothing of it has changed.
+func (s *Store) write(ctx context.Context, noun string, fn writing) error {
+	return s.submit(noun, &call{ctx: ctx, fn: fn, answer: make(chan error, 1)})
+}
+
+// writeAlone is write for one that may take long: nobody else waits for its COMMIT.
+func (s *Store) writeAlone(ctx context.Context, noun string, fn writing) error {
+	return s.submit(noun, &call{ctx: ctx, fn: fn, answer: make(chan error, 1), alone: true})
+}
+
+func (s *Store) submit(noun string, k *call) error {
+	s.open.RLock()
+	defer s.open.RUnlock()
+	err := classify(k.ctx.Err())
+	switch {
+	case s.closed:
+		err = errClosed
+	case err == nil:
+		err = s.writer.do(k)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", noun, err)
 	}
 	return nil
 }
 
-// begin takes the write lock of the file, waiting for another process for a bounded time.
+// begin takes the write lock of the file, waiting for another process for a bounded time,
+// and only as long as somebody is there for whom it waits.
 // SQLite's own wait sleeps 100 ms between two looks: beside a process that writes without
 // a break it finds the lock free too seldom, and gave up after 5 s under load. So the
 // writer looks by itself, every few milliseconds.
-func (s *Store) begin(ctx context.Context, c *session) error {
-	_, err := c.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+func (s *Store) begin(ctx context.Context, c *session, awaited func() bool) error {
+	err := c.control(ctx, "BEGIN IMMEDIATE")
 	if !isBusy(err) {
 		return err
 	}
@@ -74,7 +70,10 @@ func (s *Store) begin(ctx context.Context, c *session) error {
 		case <-wait.Done():
 			return err
 		}
-		if _, err = c.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); !isBusy(err) {
+		if !awaited() {
+			return err
+		}
+		if err = c.control(ctx, "BEGIN IMMEDIATE"); !isBusy(err) {
 			return err
 		}
 	}
@@ -83,43 +82,26 @@ func (s *Store) begin(ctx context.Context, c *session) error {
 // rollback ends the transaction. After some errors SQLite has ended it by itself and
 // this fails; a fresh connection is cheaper than telling these cases apart.
 func (c *session) rollback(quiet context.Context) {
-	if _, err := c.conn.ExecContext(quiet, "ROLLBACK"); err != nil {
+	if err := c.control(quiet, "ROLLBACK"); err != nil {
 		c.broken = true
 	}
 }
 
 // commit makes the transaction durable. The commit itself is never interrupted: it would
-// say less than one that ran to its end. A caller whose ctx ends meanwhile is told that
-// the outcome is unknown (D8), and so is one whose commit failed, since what it wrote to
-// the log may be found there after a crash.
-func (c *session) commit(ctx context.Context) error {
-	quiet := context.WithoutCancel(ctx)
-	end := func() error {
-		_, err := c.conn.ExecContext(quiet, "COMMIT")
-		if err != nil {
-			c.rollback(quiet)
-			return fmt.Errorf("%w: commit: %w", storage.ErrOutcomeUnknown, err)
-		}
-		return nil
+// say less than one that ran to its end. Where it fails the outcome is unknown, since what it
+// wrote to the log may be found there after a crash (D8).
+func (c *session) commit(quiet context.Context) error {
+	if err := c.control(quiet, "COMMIT"); err != nil {
+		c.rollback(quiet)
+		return fmt.Errorf("%w: commit: %w", storage.ErrOutcomeUnknown, err)
 	}
-	if ctx.Done() == nil {
-		return end()
-	}
-	done := make(chan error, 1)
-	go func() { done <- end() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		c.committing = done
-		return fmt.Errorf("%w: commit: %w", storage.ErrOutcomeUnknown, ctx.Err())
-	}
+	return nil
 }
 
 // read runs fn on a snapshot of the file, beside the writer.
 func (s *Store) read(ctx context.Context, noun string, fn func(c *session) error) error {
-	err := s.withSession(ctx, s.readers, func(c *session) error {
-		if _, err := c.conn.ExecContext(ctx, "BEGIN"); err != nil {
+	err := s.withReader(ctx, func(c *session) error {
+		if err := c.control(ctx, "BEGIN"); err != nil {
 			c.broken = c.broken || ctx.Err() != nil
 			return classify(err)
 		}
@@ -133,70 +115,49 @@ func (s *Store) read(ctx context.Context, noun string, fn func(c *session) error
 	return nil
 }
 
-// withWriter runs fn while no other call of this process writes.
-func (s *Store) withWriter(ctx context.Context, fn func(c *session) error) error {
-	return s.withSession(ctx, s.writer, fn)
-}
-
-// withSession takes a session from the pool, opening it where there is none yet, and
+// withReader takes a session from the idle ones, opening it where there is none yet, and
 // puts it back.
-func (s *Store) withSession(ctx context.Context, pool chan *session, fn func(c *session) error) error {
+func (s *Store) withReader(ctx context.Context, fn func(c *session) error) error {
 	s.open.RLock()
+	defer s.open.RUnlock()
 	if s.closed {
-		s.open.RUnlock()
 		return errClosed
 	}
 	var c *session
 	select {
-	case c = <-pool:
+	case c = <-s.readers:
 	case <-ctx.Done():
-		s.open.RUnlock()
 		return classify(ctx.Err())
 	}
-	release := func() {
+	defer func() {
 		if c != nil && c.broken {
 			if err := c.close(); err != nil {
 				s.log.WarnContext(ctx, "close of a broken connection", "error", err)
 			}
 			c = nil
 		}
-		pool <- c
-		s.open.RUnlock()
-	}
+		s.readers <- c
+	}()
 	if err := ctx.Err(); err != nil {
-		release()
 		return classify(err)
 	}
 	if c == nil {
-		db := s.readDB
-		if pool == s.writer {
-			db = s.writeDB
-		}
 		var err error
-		if c, err = openSession(ctx, db, s.queries); err != nil {
-			release()
+		if c, err = openSession(ctx, s.readDB, s.queries); err != nil {
 			return err
 		}
-		if pool == s.writer {
-			// The waiting is done by begin.
-			if _, err := c.conn.ExecContext(ctx, "PRAGMA busy_timeout = 0"); err != nil {
-				c.broken = true
-				release()
-				return classify(err)
-			}
-		}
 	}
-	err := fn(c)
-	if c.committing == nil {
-		release()
-		return err
+	return fn(c)
+}
+
+// openWriter opens the session that writes. Its waiting is done by begin.
+func (s *Store) openWriter(ctx context.Context) (*session, error) {
+	c, err := openSession(ctx, s.writeDB, s.queries)
+	if err != nil {
+		return nil, err
 	}
-	go func() {
-		if err := <-c.committing; err != nil {
-			s.log.WarnContext(context.WithoutCancel(ctx), "commit without a caller", "error", err)
-		}
-		c.committing = nil
-		release()
-	}()
-	return err
+	if err := c.control(ctx, "PRAGMA busy_timeout = 0"); err != nil {
+		return nil, errors.Join(classify(err), c.close())
+	}
+	return c, nil
 }
