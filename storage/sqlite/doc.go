@@ -3,10 +3,10 @@
 // a [storage.Store].
 //
 // SQLite has one writer at a time, so a write takes the write lock of the file first
-// (BEGIN IMMEDIATE) and holds it to the commit. Everything that a fence judges is
+// (BEGIN IMMEDIATE) and holds it to the commit, which all calls that wait for it share. Everything that a fence judges is
 // therefore read under the lock, and the clock is read after it. Readers work beside
 // the writer on a snapshot (WAL). Several processes may serve one file; they wait for
 // each other's write lock for a bounded time.
 //
-// Start with write.go, then claim.go and settle.go beside their statements in queries/.
+// Start with write.go and group.go, then claim.go and settle.go beside their statements in queries/.
 package sqlite
