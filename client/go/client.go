@@ -34,6 +34,10 @@ type Client struct {
 	running  map[runningKey]chan struct{}
 	tasks    sync.WaitGroup
 
+	settler *settler
+	// separate is set where settlements are not joined.
+	separate bool
+
 	transactions transactions
 }
 
@@ -68,7 +72,9 @@ func Dial(target string, opts ...Option) (*Client, error) {
 		finish:   finish,
 		renewers: make(map[string]*renewer),
 		running:  make(map[runningKey]chan struct{}),
+		separate: s.separate,
 	}
+	c.settler = newSettler(c)
 	c.start(c.watch)
 	return c, nil
 }

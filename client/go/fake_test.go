@@ -48,6 +48,8 @@ type fake struct {
 	lease  time.Duration
 	serial int
 	conns  []net.Conn
+	// denied is a queue that nobody may settle messages of.
+	denied string
 	// written holds the tokens that were settled, claimed what each claim_id was given.
 	written map[string]bool
 	claimed map[string][]*queueboxv1.ClaimedMessage
@@ -55,7 +57,9 @@ type fake struct {
 	onClaim  func(ctx context.Context, n int, req *queueboxv1.ClaimRequest) (*queueboxv1.ClaimResponse, error)
 	onRenew  func(ctx context.Context, n int, req *queueboxv1.BatchRenewRequest) (*queueboxv1.BatchRenewResponse, error)
 	onSettle func(ctx context.Context, n int, method string) (write bool, err error)
-	onPut    func(ctx context.Context, n int, req *queueboxv1.EnqueueRequest) (*queueboxv1.EnqueueResponse, error)
+	// onBatch answers a BatchSettle in the place of its items.
+	onBatch func(ctx context.Context, n int, req *queueboxv1.BatchSettleRequest) (*queueboxv1.BatchSettleResponse, error)
+	onPut   func(ctx context.Context, n int, req *queueboxv1.EnqueueRequest) (*queueboxv1.EnqueueResponse, error)
 }
 
 // inBubble runs a story in virtual time against a fake server.
@@ -251,6 +255,9 @@ func (f *fake) settle(ctx context.Context, method, token string, req any) (alrea
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if q := req.(interface{ GetQueue() string }).GetQueue(); q != "" && q == f.denied {
+		return false, status.Error(codes.PermissionDenied, "by the proxy")
+	}
 	already = f.written[token]
 	if write {
 		f.written[token] = true
@@ -276,6 +283,53 @@ func (f *fake) DeadLetter(ctx context.Context, req *queueboxv1.DeadLetterRequest
 func (f *fake) Release(ctx context.Context, req *queueboxv1.ReleaseRequest) (*queueboxv1.ReleaseResponse, error) {
 	already, err := f.settle(ctx, "release", req.GetClaimToken(), req)
 	return &queueboxv1.ReleaseResponse{Outcome: queueboxv1.SettleOutcome_SETTLE_OUTCOME_RELEASED, AlreadySettled: already}, err
+}
+
+// BatchSettle settles each item as the unary call would.
+func (f *fake) BatchSettle(ctx context.Context, req *queueboxv1.BatchSettleRequest) (*queueboxv1.BatchSettleResponse, error) {
+	n := f.note("batch-settle", req)
+	if f.onBatch != nil {
+		if resp, err := f.onBatch(ctx, n, req); resp != nil || err != nil {
+			return resp, err
+		}
+	}
+	resp := &queueboxv1.BatchSettleResponse{}
+	for _, item := range req.GetItems() {
+		resp.Results = append(resp.Results, f.settleItem(ctx, item))
+	}
+	return resp, nil
+}
+
+func (f *fake) settleItem(ctx context.Context, item *queueboxv1.SettleItem) *queueboxv1.SettleResult {
+	r := &queueboxv1.SettleResult{}
+	var err error
+	switch x := item.GetAction().(type) {
+	case *queueboxv1.SettleItem_Complete:
+		var resp *queueboxv1.CompleteResponse
+		resp, err = f.Complete(ctx, x.Complete)
+		r.ClaimToken, r.AlreadySettled, r.Outcome = x.Complete.GetClaimToken(), resp.GetAlreadySettled(), queueboxv1.SettleOutcome_SETTLE_OUTCOME_COMPLETED
+	case *queueboxv1.SettleItem_Retry:
+		var resp *queueboxv1.RetryResponse
+		resp, err = f.Retry(ctx, x.Retry)
+		r.ClaimToken, r.AlreadySettled, r.Outcome = x.Retry.GetClaimToken(), resp.GetAlreadySettled(), resp.GetOutcome()
+	case *queueboxv1.SettleItem_DeadLetter:
+		var resp *queueboxv1.DeadLetterResponse
+		resp, err = f.DeadLetter(ctx, x.DeadLetter)
+		r.ClaimToken, r.AlreadySettled, r.Outcome = x.DeadLetter.GetClaimToken(), resp.GetAlreadySettled(), queueboxv1.SettleOutcome_SETTLE_OUTCOME_DEAD
+	case *queueboxv1.SettleItem_Release:
+		var resp *queueboxv1.ReleaseResponse
+		resp, err = f.Release(ctx, x.Release)
+		r.ClaimToken, r.AlreadySettled, r.Outcome = x.Release.GetClaimToken(), resp.GetAlreadySettled(), resp.GetOutcome()
+	}
+	if err != nil {
+		e := fromRPC("", err)
+		r.Outcome = queueboxv1.SettleOutcome_SETTLE_OUTCOME_UNSPECIFIED
+		r.Error = &queueboxv1.ItemError{
+			Code: int32(e.Code()), Message: e.status.Message(), Metadata: e.Metadata,
+			Reason: queueboxv1.ErrorReason(queueboxv1.ErrorReason_value["ERROR_REASON_"+string(e.Reason)]),
+		}
+	}
+	return r
 }
 
 func (f *fake) Enqueue(ctx context.Context, req *queueboxv1.EnqueueRequest) (*queueboxv1.EnqueueResponse, error) {

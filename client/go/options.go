@@ -35,6 +35,7 @@ type settings struct {
 	logger         *slog.Logger
 	workerID       string
 	maxAnswerBytes int
+	separate       bool
 }
 
 // WithTLS encrypts the connection. A nil config takes the certificates that the system trusts
@@ -94,6 +95,14 @@ func WithWorkerID(id string) Option {
 // limit of the server plus 1 MiB; a smaller one makes claims fail whose leases then run out.
 func WithMaxAnswerBytes(n int) Option {
 	return func(s *settings) { s.maxAnswerBytes = n }
+}
+
+// WithSeparateSettlements sends each settlement as a call of its own, under the context of its
+// caller, for interceptors that need to see it so. By default the settlements that handles make
+// while a call is under way go into one BatchSettle, which costs a fraction; a settlement whose
+// context carries outgoing metadata of gRPC goes alone in any case.
+func WithSeparateSettlements() Option {
+	return func(s *settings) { s.separate = true }
 }
 
 // dialOptions returns what gRPC needs for target, or an error that says what is missing.

@@ -2,6 +2,7 @@ package queuebox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -100,15 +101,7 @@ func (h *Handle) Complete(ctx context.Context, opts ...CompleteOption) (Settled,
 	for _, o := range opts {
 		o(req)
 	}
-	return h.settle(ctx, "complete", func(ctx context.Context) (Settled, error) {
-		resp, err := h.renewer.client.worker.Complete(ctx, req)
-		return Settled{
-			Outcome:        OutcomeCompleted,
-			AlreadySettled: resp.GetAlreadySettled(),
-			CompleteTime:   timeOf(resp.GetCompleteTime()),
-			FollowUpIDs:    resp.GetFollowUpMessageIds(),
-		}, err
-	})
+	return h.settle(ctx, "complete", &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Complete{Complete: req}})
 }
 
 // Retry returns the message for another attempt, or ends it as dead where none is left (S4); the
@@ -119,14 +112,7 @@ func (h *Handle) Retry(ctx context.Context, o RetryOptions) (Settled, error) {
 		delay := max(milliseconds(o.Delay), 0)
 		req.DelayMs = &delay
 	}
-	return h.settle(ctx, "retry", func(ctx context.Context) (Settled, error) {
-		resp, err := h.renewer.client.worker.Retry(ctx, req)
-		return Settled{
-			Outcome:        outcomeOf(resp.GetOutcome()),
-			AlreadySettled: resp.GetAlreadySettled(),
-			AvailableTime:  timeOf(resp.GetAvailableTime()),
-		}, err
-	})
+	return h.settle(ctx, "retry", &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Retry{Retry: req}})
 }
 
 // DeadLetter sets the message aside for operators: reasonCode is short and for filters, at most
@@ -135,10 +121,7 @@ func (h *Handle) DeadLetter(ctx context.Context, reasonCode, errText string) (Se
 	req := &queueboxv1.DeadLetterRequest{
 		Queue: h.message.Queue, MessageId: h.message.ID, ClaimToken: h.token, ReasonCode: wireText(reasonCode), Error: wireText(errText),
 	}
-	return h.settle(ctx, "dead-letter", func(ctx context.Context) (Settled, error) {
-		resp, err := h.renewer.client.worker.DeadLetter(ctx, req)
-		return Settled{Outcome: OutcomeDead, AlreadySettled: resp.GetAlreadySettled()}, err
-	})
+	return h.settle(ctx, "dead-letter", &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_DeadLetter{DeadLetter: req}})
 }
 
 // Release gives the message back untouched: it is claimable again after delay, and this delivery
@@ -147,18 +130,12 @@ func (h *Handle) Release(ctx context.Context, delay time.Duration) (Settled, err
 	req := &queueboxv1.ReleaseRequest{
 		Queue: h.message.Queue, MessageId: h.message.ID, ClaimToken: h.token, DelayMs: max(milliseconds(delay), 0),
 	}
-	return h.settle(ctx, "release", func(ctx context.Context) (Settled, error) {
-		resp, err := h.renewer.client.worker.Release(ctx, req)
-		return Settled{
-			Outcome:        outcomeOf(resp.GetOutcome()),
-			AlreadySettled: resp.GetAlreadySettled(),
-			AvailableTime:  timeOf(resp.GetAvailableTime()),
-		}, err
-	})
+	return h.settle(ctx, "release", &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Release{Release: req}})
 }
 
-// settle is the one way out of a handle.
-func (h *Handle) settle(ctx context.Context, op string, send func(context.Context) (Settled, error)) (Settled, error) {
+// settle is the one way out of a handle. Each try goes through the client, which joins those of
+// all its handles; when and how long to repeat is for each handle to say.
+func (h *Handle) settle(ctx context.Context, op string, item *queueboxv1.SettleItem) (Settled, error) {
 	if err := ctx.Err(); err != nil {
 		return Settled{}, fmt.Errorf("queuebox: %s: %w", op, err) // nothing was sent, nothing is spent
 	}
@@ -167,41 +144,69 @@ func (h *Handle) settle(ctx context.Context, op string, send func(context.Contex
 		return Settled{}, err
 	}
 	client := h.renewer.client
+	st := &settlement{
+		op: op, item: item, queue: h.message.Queue, token: h.token, bytes: sizeOf(item),
+		followUps: len(item.GetComplete().GetFollowUps()), timeout: attemptTimeout(lease), deadline: deadline,
+	}
 	pause := retryPauses(lease)
 	maybeWritten := false
 	for {
 		// A try that was sent in time may be answered after the deadline: the answer is worth
 		// more than not knowing.
-		attempt, cancel := context.WithTimeout(ctx, attemptTimeout(lease))
-		settled, err := send(attempt)
-		cancel()
-		if err == nil {
+		answer := client.settler.try(ctx, st)
+		if answer.err == nil {
 			h.finish(ErrAlreadySettled)
-			return settled, nil
+			return answer.settled, nil
 		}
-		e := fromRPC(op, err)
-		switch {
-		case e.final():
-			h.finish(e)
-			return Settled{}, e
-		case e.refused() && !maybeWritten:
-			h.reopen()
-			return Settled{}, e
+		if !answer.sent && !maybeWritten {
+			return Settled{}, h.unsent(answer.err)
 		}
-		maybeWritten = true
-		client.logger.WarnContext(ctx, "settlement brought no answer", "op", op, "queue", h.message.Queue, "message_id", h.message.ID, "error", e)
-
-		d := pause.next(e.RetryDelay)
-		var why error = e
-		if now().Add(d).Before(deadline) {
+		why := answer.err
+		var d time.Duration
+		if e, ok := errors.AsType[*Error](answer.err); ok && answer.sent {
+			switch {
+			case e.final():
+				h.finish(e)
+				return Settled{}, e
+			case e.refused() && !e.busy() && !maybeWritten:
+				h.reopen()
+				return Settled{}, e
+			}
+			maybeWritten = maybeWritten || !e.busy()
+			if !answer.logged {
+				client.logger.WarnContext(ctx, "settlement brought no answer", "op", op, "queue", h.message.Queue, "message_id", h.message.ID, "error", e)
+			}
+			d = pause.next(e.RetryDelay)
+		}
+		if answer.sent && now().Add(d).Before(deadline) {
 			if why = client.sleep(ctx, d); why == nil {
 				continue
 			}
+		}
+		if !maybeWritten {
+			return Settled{}, h.unsent(why)
 		}
 		unknown := fmt.Errorf("queuebox: %s: %w: %w", op, ErrOutcomeUnknown, why)
 		h.finish(unknown)
 		return Settled{}, unknown
 	}
+}
+
+// unsent is the end of a settlement of which nothing can have been written: the claim stands as
+// before, unless its time or the client's has come.
+func (h *Handle) unsent(err error) error {
+	lost, ok := errors.AsType[*Error](err)
+	switch {
+	case errors.Is(err, ErrClosed):
+		h.finish(ErrClosed)
+	case ok && errors.Is(lost, ErrClaimLost):
+		h.renewer.mu.Lock()
+		h.renewer.lose(h, lost)
+		h.renewer.mu.Unlock()
+	default:
+		h.reopen()
+	}
+	return err
 }
 
 // begin takes the handle for its one settlement: from here on it is not renewed.
@@ -262,6 +267,11 @@ func (e *Error) refused() bool {
 	}
 }
 
+// busy tells that the server had no room for the call and asks for it again; nothing was changed.
+func (e *Error) busy() bool {
+	return e.Code() == codes.ResourceExhausted && (e.RetryDelay > 0 || e.Reason == ReasonTooManyWaiters)
+}
+
 // unanswered tells that no answer of the server came back, or one that asks to come again. The
 // caller has made sure that its own context still runs.
 func (e *Error) unanswered() bool {
@@ -288,8 +298,11 @@ func wireText(s string) string {
 // outcomeOf takes the prefix from the name of an enum value.
 func outcomeOf(o queueboxv1.SettleOutcome) Outcome {
 	const prefix = "SETTLE_OUTCOME_"
-	if o == queueboxv1.SettleOutcome_SETTLE_OUTCOME_UNSPECIFIED {
+	switch o { //nolint:exhaustive // the usual ones, without a look into the description of the enum
+	case queueboxv1.SettleOutcome_SETTLE_OUTCOME_UNSPECIFIED:
 		return ""
+	case queueboxv1.SettleOutcome_SETTLE_OUTCOME_COMPLETED:
+		return OutcomeCompleted
 	}
 	name := o.String()
 	if len(name) > len(prefix) && name[:len(prefix)] == prefix {
