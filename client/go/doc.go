@@ -11,6 +11,13 @@
 // writes of an old worker, not the worker: an effect on the outside may happen twice, so make it
 // idempotent by queue and idempotency key.
 //
+// # What goes over the wire
+//
+// Handles are single, calls are not: the renewals of a queue share their requests, and what handles
+// settle while a call is under way goes out as one BatchSettle when it is answered. A settlement
+// alone is sent at once. So interceptors see BatchSettle beside Complete, Retry, DeadLetter and
+// Release; WithSeparateSettlements is for those that cannot.
+//
 // # Your own transaction
 //
 // Where the tables of the program lie in the database of the queue, the packages pgxtx and sqltx

@@ -79,7 +79,7 @@ func newSettler(c *Client) *settler {
 
 // lane returns the lane of a settlement: within one, timeouts differ by less than a factor of two.
 func (s *settler) lane(st *settlement) *settleLane {
-	i := min(bits.Len64(uint64(st.timeout/(100*time.Millisecond))), len(s.lanes)-1) //nolint:gosec // never negative
+	i := min(bits.Len64(uint64(st.timeout/(100*time.Millisecond))), len(s.lanes)-1)
 	if st.followUps > 0 {
 		return &s.lanes[i][1]
 	}

@@ -3,6 +3,7 @@ package queuebox
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -168,7 +169,7 @@ func TestS5_ABatchWithoutAnswerIsRepeatedByEachHandleForItself(t *testing.T) {
 		f.setLease(30 * time.Second)
 		f.put(20)
 		long := claimN(t, c, 20)
-		hs := append(long[:10:10], append(short, long[10:]...)...)
+		hs := slices.Concat(long[:10], short, long[10:])
 		results := make([]Settled, len(hs))
 		errs := together(t.Context(), hs, func(ctx context.Context, i int, h *Handle) (err error) {
 			results[i], err = h.Complete(ctx)

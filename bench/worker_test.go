@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	queuebox "github.com/queuebox/queuebox/client/go"
+	"github.com/queuebox/queuebox/internal/blackbox"
+)
+
+// workers are the ways of a Go Worker to its messages and of its settlements back.
+var workers = []struct {
+	name    string
+	options []queuebox.Option
+	config  queuebox.WorkerConfig
+}{
+	{"poll/settle=single", []queuebox.Option{queuebox.WithSeparateSettlements()}, queuebox.WorkerConfig{}},
+	{"poll/settle=joined", nil, queuebox.WorkerConfig{}},
+}
+
+// BenchmarkWorker brings b.N messages through one Go Worker, one message a handler, beside a
+// producer that enqueues them in batches of 1000. msg/s is the throughput of whole cycles;
+// client-µs/msg is the processor time of this process, so of worker and producer.
+func BenchmarkWorker(b *testing.B) {
+	for _, engine := range []string{blackbox.EnginePostgres, blackbox.EngineSQLite} {
+		b.Run("engine="+engine, func(b *testing.B) {
+			for _, handlers := range []int{1, 256, 2000} {
+				for _, w := range workers {
+					b.Run(fmt.Sprintf("handlers=%d/delivery=%s", handlers, w.name), func(b *testing.B) {
+						config := w.config
+						config.Queue, config.Concurrency = queueName, handlers
+						work(b, open(b, engine), config, w.options...)
+					})
+				}
+			}
+		})
+	}
+}
+
+func work(b *testing.B, db *blackbox.Database, config queuebox.WorkerConfig, options ...queuebox.Option) {
+	b.Helper()
+	s := db.Start(b)
+	c, err := queuebox.Dial(s.Addr, append(options, queuebox.WithLogger(slog.New(slog.NewTextHandler(b.Output(), nil))))...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = c.Close() })
+	enqueue := func(n int) {
+		ms := make([]queuebox.NewMessage, n)
+		for i := range ms {
+			ms[i].Payload = payload
+		}
+		if _, err := c.EnqueueBatch(b.Context(), queueName, ms); err != nil {
+			b.Errorf("enqueue: %v", err)
+		}
+	}
+	// The first messages make the queue and the connection, and warm both sides.
+	const warm = 100
+	enqueue(warm)
+
+	var handled atomic.Int64
+	all := make(chan struct{})
+	warmed := make(chan struct{})
+	ctx, stop := context.WithCancel(b.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- queuebox.NewWorker(c, config).Run(ctx, func(context.Context, *queuebox.Handle) error {
+			switch handled.Add(1) {
+			case warm:
+				close(warmed)
+			case warm + int64(b.N):
+				close(all)
+			}
+			return nil
+		})
+	}()
+	<-warmed
+
+	b.ResetTimer()
+	began := processorTime()
+	for left := b.N; left > 0 && !b.Failed(); left -= 1000 {
+		enqueue(min(left, 1000))
+	}
+	select {
+	case <-all:
+	case err := <-ended:
+		b.Fatalf("the worker ended: %v", err)
+	case <-b.Context().Done():
+	}
+	stop()
+	if err := <-ended; err != nil { // with the last message settled
+		b.Fatal(err)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+	b.ReportMetric(float64((processorTime()-began).Microseconds())/float64(b.N), "client-µs/msg")
+}
+
+// processorTime is what this process has used.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
