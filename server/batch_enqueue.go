@@ -21,7 +21,7 @@ func (a *api) BatchEnqueue(ctx context.Context, req *queueboxv1.BatchEnqueueRequ
 	ms := make([]storage.NewMessage, len(req.GetRequests()))
 	for i, r := range req.GetRequests() {
 		names[i] = r.GetQueue()
-		c.within(fmt.Sprintf("requests[%d].", i), func() { ms[i] = a.newMessage(c, r) })
+		c.item("requests", i, func() { ms[i] = a.newMessage(c, r) })
 		if len(c.violations) >= maxViolations {
 			break
 		}
@@ -44,10 +44,24 @@ func (a *api) BatchEnqueue(ctx context.Context, req *queueboxv1.BatchEnqueueRequ
 		Responses:  make([]*queueboxv1.EnqueueResponse, len(res.Items)),
 		ServerTime: stamp(res.Now),
 	}
-	for i, item := range res.Items {
-		resp.Responses[i] = enqueued(item, res.Now)
+	answers := make([]queueboxv1.EnqueueResponse, len(res.Items))
+	for i, id := range messageIDs(refsOf(res.Items)) {
+		answer := &answers[i]
+		answer.MessageId = id
+		answer.Duplicate = res.Items[i].Status == storage.EnqueueDuplicate
+		answer.State = wireState(res.Items[i].State)
+		answer.ServerTime = resp.GetServerTime()
+		resp.Responses[i] = answer
 	}
 	return resp, nil
+}
+
+func refsOf(items []storage.Enqueued) []storage.Ref {
+	refs := make([]storage.Ref, len(items))
+	for i := range items {
+		refs[i] = items[i].Ref
+	}
+	return refs
 }
 
 // keyReused is the error of a whole call, of which item i reused a key (E3).

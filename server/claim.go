@@ -7,7 +7,6 @@ import (
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 	"github.com/queuebox/queuebox/server/dispatch"
-	"github.com/queuebox/queuebox/server/wireid"
 	"github.com/queuebox/queuebox/storage"
 )
 
@@ -114,17 +113,7 @@ func (a *api) claimResponse(ctx context.Context, queue string, answer dispatch.A
 		return resp, nil
 	}
 	resp.ServerTime = stamp(answer.Now)
-	since := a.now().Sub(answer.Sent)
-	resp.Messages = make([]*queueboxv1.ClaimedMessage, len(answer.Messages))
-	for i := range answer.Messages {
-		m := &answer.Messages[i]
-		resp.Messages[i] = &queueboxv1.ClaimedMessage{
-			Message:          wireMessage(queue, &m.Message),
-			ClaimToken:       wireid.Token(m.Token),
-			LeaseExpireTime:  stamp(m.Message.LeaseEnd),
-			LeaseRemainingMs: remaining(m.Message.LeaseEnd, answer.Now, since),
-		}
-	}
+	resp.Messages = wireClaims(queue, answer.Messages, answer.Now, a.now().Sub(answer.Sent))
 	return resp, nil
 }
 

@@ -31,9 +31,11 @@ type frame struct {
 // frameCodec is the usual codec, and decodes frames.
 type frameCodec struct {
 	encoding.CodecV2
+
+	plans *plans
 }
 
-func newFrameCodec() frameCodec { return frameCodec{encoding.GetCodecV2("proto")} }
+func newFrameCodec() frameCodec { return frameCodec{encoding.GetCodecV2("proto"), &plans{}} }
 
 func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*frame)
@@ -46,14 +48,23 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // decode decodes a request and says what is wrong with it.
 func (c frameCodec) decode(data mem.BufferSlice, msg proto.Message) error {
-	raw := data.Materialize()
-	if err := overlong(raw, msg.ProtoReflect().Descriptor()); err != nil {
+	// One piece for the scan and the decoder; it is a copy only where gRPC read several.
+	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buf.Free()
+	raw := buf.ReadOnlyData()
+	var s scan
+	s.message(raw, c.plans.of(msg.ProtoReflect().Descriptor()))
+	if err := s.err(); err != nil {
 		return err
 	}
-	if err := c.CodecV2.Unmarshal(data, msg); err != nil {
+	// The decoder copies what it keeps.
+	if err := proto.Unmarshal(raw, msg); err != nil {
 		return undecodable(raw, msg, err)
 	}
-	return unknownFields(msg)
+	if s.strange {
+		return unknownFields(msg)
+	}
+	return nil
 }
 
 // describe returns the description of a service whose requests are decoded into
@@ -188,6 +199,11 @@ func unknownFields(msg proto.Message) error {
 	return err
 }
 
+// wellKnown tells the types that come with protobuf. Nobody adds a field with a rule to them.
+func wellKnown(desc protoreflect.MessageDescriptor) bool {
+	return strings.HasPrefix(string(desc.FullName()), "google.protobuf.")
+}
+
 func walkUnknown(m protoreflect.Message, path string, found func(path string, num protowire.Number)) {
 	if unknown := m.GetUnknown(); len(unknown) > 0 {
 		if num, _, n := protowire.ConsumeTag(unknown); n > 0 {
@@ -200,7 +216,7 @@ func walkUnknown(m protoreflect.Message, path string, found func(path string, nu
 		if fd.Kind() != protoreflect.MessageKind || fd.IsMap() || !m.Has(fd) {
 			continue
 		}
-		if strings.HasPrefix(string(fd.Message().FullName()), "google.protobuf.") {
+		if wellKnown(fd.Message()) {
 			continue
 		}
 		if !fd.IsList() {

@@ -36,30 +36,92 @@ func wireState(s storage.State) queueboxv1.MessageState {
 	return queueboxv1.MessageState_MESSAGE_STATE_UNSPECIFIED
 }
 
-func wireMessage(queue string, m *storage.Message) *queueboxv1.Message {
-	return &queueboxv1.Message{
-		MessageId:       wireid.Message(m.Ref),
-		Queue:           queue,
-		IdempotencyKey:  m.IdempotencyKey,
-		Payload:         m.Payload,
-		ContentType:     m.ContentType,
-		Attributes:      m.Attributes,
-		OrderingKey:     m.OrderingKey,
-		Priority:        m.Priority,
-		State:           wireState(m.State),
-		Attempt:         m.Attempt,
-		MaxAttempts:     m.MaxAttempts,
-		CreateTime:      stamp(m.CreateTime),
-		AvailableTime:   stamp(m.ReadyTime),
-		ExpireTime:      stamp(m.ExpireTime),
-		LastError:       m.LastError,
-		DeadReason:      queueboxv1.DeadReason(m.DeadReason),
-		WorkerId:        m.WorkerID,
-		LeaseExpireTime: stamp(m.LeaseEnd),
-		PayloadBytes:    m.PayloadBytes,
-		Result:          m.Result,
-		ReasonCode:      m.ReasonCode,
+// stampIn is stamp with a place for the time.
+func stampIn(place *timestamppb.Timestamp, t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
 	}
+	place.Seconds, place.Nanos = t.Unix(), int32(t.Nanosecond())
+	return place
+}
+
+// messageParts is a message on the wire with the parts that it points to. A batch of a thousand
+// messages in one piece of memory costs one allocation and not seven thousand.
+type messageParts struct {
+	claimed                             queueboxv1.ClaimedMessage
+	message                             queueboxv1.Message
+	create, available, expire, leaseEnd timestamppb.Timestamp
+}
+
+func wireMessage(queue string, m *storage.Message) *queueboxv1.Message {
+	return new(messageParts).show(queue, wireid.Message(m.Ref), m)
+}
+
+// show fills in the message.
+func (p *messageParts) show(queue, id string, m *storage.Message) *queueboxv1.Message {
+	w := &p.message
+	w.MessageId = id
+	w.Queue = queue
+	w.IdempotencyKey = m.IdempotencyKey
+	w.Payload = m.Payload
+	w.ContentType = m.ContentType
+	w.Attributes = m.Attributes
+	w.OrderingKey = m.OrderingKey
+	w.Priority = m.Priority
+	w.State = wireState(m.State)
+	w.Attempt = m.Attempt
+	w.MaxAttempts = m.MaxAttempts
+	w.CreateTime = stampIn(&p.create, m.CreateTime)
+	w.AvailableTime = stampIn(&p.available, m.ReadyTime)
+	w.ExpireTime = stampIn(&p.expire, m.ExpireTime)
+	w.LastError = m.LastError
+	w.DeadReason = queueboxv1.DeadReason(m.DeadReason)
+	w.WorkerId = m.WorkerID
+	w.LeaseExpireTime = stampIn(&p.leaseEnd, m.LeaseEnd)
+	w.PayloadBytes = m.PayloadBytes
+	w.Result = m.Result
+	w.ReasonCode = m.ReasonCode
+	return w
+}
+
+// wireClaims shows claimed messages of a queue, whose statement had the clock now and was sent
+// since ago.
+func wireClaims(queue string, ms []storage.Claimed, now time.Time, since time.Duration) []*queueboxv1.ClaimedMessage {
+	out := make([]*queueboxv1.ClaimedMessage, len(ms))
+	parts := make([]messageParts, len(ms))
+	text := make([]byte, 0, len(ms)*(wireid.MessageLen+wireid.TokenLen))
+	for i := range ms {
+		text = wireid.AppendToken(wireid.AppendMessage(text, ms[i].Message.Ref), ms[i].Token)
+	}
+	names := string(text)
+	for i := range ms {
+		m, p := &ms[i].Message, &parts[i]
+		id, rest := names[:wireid.MessageLen], names[wireid.MessageLen:]
+		c := &p.claimed
+		c.Message = p.show(queue, id, m)
+		c.ClaimToken, names = rest[:wireid.TokenLen], rest[wireid.TokenLen:]
+		c.LeaseExpireTime = c.GetMessage().GetLeaseExpireTime()
+		c.LeaseRemainingMs = remaining(m.LeaseEnd, now, since)
+		out[i] = c
+	}
+	return out
+}
+
+// messageIDs are the ids of messages.
+func messageIDs(refs []storage.Ref) []string {
+	if len(refs) == 0 {
+		return nil
+	}
+	text := make([]byte, 0, len(refs)*wireid.MessageLen)
+	for _, ref := range refs {
+		text = wireid.AppendMessage(text, ref)
+	}
+	names := string(text)
+	ids := make([]string, len(refs))
+	for i := range ids {
+		ids[i], names = names[:wireid.MessageLen], names[wireid.MessageLen:]
+	}
+	return ids
 }
 
 // remaining is what is left of a lease, in whole milliseconds rounded down: the end

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
-	"github.com/queuebox/queuebox/server/wireid"
 	"github.com/queuebox/queuebox/storage"
 )
 
@@ -23,7 +22,7 @@ func (a *api) followUps(c *check, reqs []*queueboxv1.EnqueueRequest) ([]storage.
 	ms, names := make([]storage.NewMessage, len(reqs)), make([]string, len(reqs))
 	for i, r := range reqs {
 		names[i] = r.GetQueue()
-		c.within(fmt.Sprintf("follow_ups[%d].", i), func() { ms[i] = a.newMessage(c, r) })
+		c.item("follow_ups", i, func() { ms[i] = a.newMessage(c, r) })
 		if len(c.violations) >= maxViolations {
 			break
 		}
@@ -91,15 +90,4 @@ func (a *api) countFollowUps(s *settling, r storage.Settled) {
 	for i, name := range s.followUpsOf {
 		a.metrics.enqueued(name, r.Duplicates[i])
 	}
-}
-
-func messageIDs(refs []storage.Ref) []string {
-	if len(refs) == 0 {
-		return nil
-	}
-	ids := make([]string, len(refs))
-	for i, ref := range refs {
-		ids[i] = wireid.Message(ref)
-	}
-	return ids
 }

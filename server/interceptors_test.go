@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 	"github.com/queuebox/queuebox/server/wireid"
@@ -50,7 +51,7 @@ func TestInterceptorOrder(t *testing.T) {
 
 func TestInterceptorTableIsTheSameForBothChains(t *testing.T) {
 	h := serve(t)
-	table := interceptors(h.server.log, nil, h.server.api.errors, func() {})
+	table := interceptors(callLog{}, &callMetrics{}, h.server.api.errors, func() {})
 	var names []string
 	for _, i := range table {
 		names = append(names, i.name)
@@ -116,4 +117,17 @@ func TestRequestIDIsMadeWhereNoneIsFit(t *testing.T) {
 
 func renewItem(m *queueboxv1.ClaimedMessage) *queueboxv1.RenewItem {
 	return &queueboxv1.RenewItem{MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken()}
+}
+
+// TestMethodsThatTheServerDoesNotHaveAreOneSeries: their names come from callers.
+func TestMethodsThatTheServerDoesNotHaveAreOneSeries(t *testing.T) {
+	h := serve(t)
+	for _, name := range []string{"/queuebox.v1.WorkerService/Nothing", "/nobody.Knows/It"} {
+		err := h.conn.Invoke(h.ctx(), name, &queueboxv1.GetServerInfoRequest{}, &queueboxv1.GetServerInfoResponse{})
+		require.Equal(t, codes.Unimplemented, status.Code(err))
+	}
+	scrape := h.scrape()
+	require.Contains(t, scrape, `grpc_server_handled_total{grpc_code="Unimplemented",grpc_method="(other)",grpc_service="(other)",grpc_type="bidi_stream"} 2`)
+	require.NotContains(t, scrape, "nobody.Knows")
+	require.Contains(t, scrape, `grpc_server_started_total{grpc_method="Heartbeat",grpc_service="queuebox.v1.WorkerService",grpc_type="bidi_stream"} 0`)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 )
@@ -44,13 +43,13 @@ func TestOverlongListsAreRefusedBeforeTheyAreDecoded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var bad *apiError
-			require.ErrorAs(t, overlong(tc.data, tc.msg.ProtoReflect().Descriptor()), &bad)
+			require.ErrorAs(t, overlong(tc.data, tc.msg), &bad)
 			require.Equal(t, queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT, bad.reason)
 			require.Equal(t, tc.field, bad.violations[0].field)
 		})
 	}
 	for name, tc := range map[string]struct {
-		desc protoreflect.ProtoMessage
+		desc proto.Message
 		data []byte
 	}{
 		"as many as are allowed": {&queueboxv1.BatchEnqueueRequest{}, empty(1, 1000)},
@@ -59,9 +58,15 @@ func TestOverlongListsAreRefusedBeforeTheyAreDecoded(t *testing.T) {
 		"no message at all":      {&queueboxv1.EnqueueRequest{}, []byte{0xff}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.NoError(t, overlong(tc.data, tc.desc.ProtoReflect().Descriptor()))
+			require.NoError(t, overlong(tc.data, tc.desc))
 		})
 	}
+}
+
+func overlong(data []byte, msg proto.Message) error {
+	var s scan
+	s.message(data, new(plans).of(msg.ProtoReflect().Descriptor()))
+	return s.err()
 }
 
 // TestViolationsAreBounded: a status travels in headers, which clients bound.

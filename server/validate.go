@@ -54,6 +54,18 @@ func (c *check) within(prefix string, f func()) {
 	c.prefix = old
 }
 
+// item names the fields of an item of a list. The name is made only where something is wrong:
+// a batch has a thousand items, and nearly always nothing is.
+func (c *check) item(list string, i int, f func()) {
+	before, old := len(c.violations), c.prefix
+	c.prefix = ""
+	f()
+	c.prefix = old
+	for k := before; k < len(c.violations); k++ {
+		c.violations[k].field = fmt.Sprintf("%s%s[%d].%s", c.prefix, list, i, c.violations[k].field)
+	}
+}
+
 // wrong reports a field.
 func (c *check) wrong(field, format string, args ...any) {
 	c.wrongFor(queueboxv1.ErrorReason_ERROR_REASON_INVALID_ARGUMENT, field, format, args...)

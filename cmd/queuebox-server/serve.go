@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/queuebox/queuebox/internal/config"
+	"github.com/queuebox/queuebox/internal/garbage"
 	"github.com/queuebox/queuebox/server"
 	"github.com/queuebox/queuebox/storage"
 	"github.com/queuebox/queuebox/storage/backends"
@@ -36,6 +37,7 @@ func (c *serveCmd) Run(a *app) error {
 	logger := newLogger(a.stderr, c.LogOptions)
 	ctx, stop := untilSignal(logger)
 	defer stop()
+	garbage.Tune(garbage.Headroom)
 
 	// The ports come first: a port in use is the most common mistake, and it should
 	// show before a database is touched.

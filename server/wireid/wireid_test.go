@@ -1,7 +1,11 @@
 package wireid
 
 import (
+	"encoding/base32"
+	"encoding/binary"
+	"hash/crc32"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -100,4 +104,40 @@ func flip(s string, i int) string {
 		c = '1'
 	}
 	return s[:i] + string(c) + s[i+1:]
+}
+
+// TestTheStringsAreBase32 makes them in the plain way too: strings that were given out stay
+// valid for ever.
+func TestTheStringsAreBase32(t *testing.T) {
+	plain := func(kind byte, raw []byte) string {
+		sum := crc32.Checksum(append([]byte{kind}, raw...), crc32.MakeTable(crc32.Castagnoli))
+		data := binary.BigEndian.AppendUint32(append([]byte(nil), raw...), sum)
+		return string(kind) + base32.NewEncoding(alphabet).WithPadding(base32.NoPadding).EncodeToString(data)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		ref := storage.Ref{QueueID: random.Int32(), Position: random.Int64()}
+		raw := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(nil, uint32(ref.QueueID)), uint64(ref.Position))
+		require.Equal(t, plain('m', raw), Message(ref))
+		var token storage.Token
+		for i := range token {
+			token[i] = byte(random.Uint32())
+		}
+		require.Equal(t, plain('t', token[:]), Token(token))
+		got, err := ParseToken(Token(token))
+		require.NoError(t, err)
+		require.Equal(t, token, got)
+	}
+}
+
+// TestParsingAllocatesNothing: it is done for every message of every call.
+func TestParsingAllocatesNothing(t *testing.T) {
+	id, token := Message(storage.Ref{QueueID: 1, Position: 2}), Token(storage.Token{3})
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		_, err := ParseMessage(id)
+		_, err2 := ParseToken(token)
+		if err != nil || err2 != nil {
+			t.Error(err, err2)
+		}
+	}))
 }
