@@ -1,7 +1,9 @@
 package storage
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -43,6 +45,13 @@ type Store interface {
 	// refunded, claimable at once (C15). Claims that a repeat of the same claim id has
 	// received in the meantime stay as they are, all of them; GivenBack tells.
 	GiveBack(ctx context.Context, p GiveBackParams) (GiveBackResult, error)
+
+	// FirstReady looks for claimable messages that the hints of a claim would hide (W7): for
+	// each place of p.Below the first one of its priority that stands before it. It reads
+	// from the start of the ready set to those places, in time that grows with what lies
+	// there, and changes and locks nothing; what somebody has locked counts as it was before.
+	// Of the priorities that have no place it names some, with their first claimable message.
+	FirstReady(ctx context.Context, p FirstReadyParams) (FirstReadyResult, error)
 
 	// Renew sets lease ends anew, each item for itself (R1 to R7).
 	Renew(ctx context.Context, p RenewParams) (RenewResult, error)
@@ -181,17 +190,50 @@ type ClaimParams struct {
 	// MaxWireBytes bounds the sum of WireBytes over all rows taken; one row is always
 	// allowed. 0: no bound.
 	MaxWireBytes int64
-	// ScanFrom tells, for some priorities, a ready time below which nothing is ready as
-	// far as the caller knows, so that the scan may start there. Priorities without a
-	// hint are scanned from their start. Only a hint: a row below it is not found by
-	// this call. Nil scans everything.
+	// ScanFrom tells, for some priorities, a place in the order of a claim before which
+	// nothing is ready as far as the caller knows, so that the scan may start there.
+	// Priorities without a hint are scanned from their start. Only a hint: a row before it
+	// is not found by this call. Nil scans everything. Where it is not nil, though it be empty,
+	// delayed messages that a claim moves to the ready set become ready now, since the hints
+	// of another server would hide them by their old time.
 	ScanFrom []ScanHint
 }
 
-// ScanHint is one entry of ClaimParams.ScanFrom.
+// ScanHint is a place in the ready set: the row of a priority with this ready time and
+// position, or the first one after it. A backend may take the ready time alone.
 type ScanHint struct {
 	Priority  int32
 	ReadyTime time.Time
+	Position  int64
+}
+
+// FirstReadyParams names places of a queue, at most one of a priority.
+type FirstReadyParams struct {
+	QueueID int32
+	Below   []ScanHint
+}
+
+// FirstReady is what was found of one priority.
+type FirstReady struct {
+	Priority int32
+	// Found: some message is claimable, before the place that was named where one was;
+	// ReadyTime and Position are where the first of them stands.
+	Found     bool
+	ReadyTime time.Time
+	Position  int64
+}
+
+// FirstReadyResult has all priorities that were named, and of those that the ready set has
+// besides some, the largest first.
+type FirstReadyResult struct {
+	Priorities []FirstReady
+	// Now is not later than the moment that the answer is true for.
+	Now time.Time
+}
+
+// SortFirstReady puts them in the order of a FirstReadyResult.
+func SortFirstReady(list []FirstReady) {
+	slices.SortFunc(list, func(a, b FirstReady) int { return cmp.Compare(b.Priority, a.Priority) })
 }
 
 // ClaimCall is one caller of a Claim.
@@ -242,6 +284,10 @@ type ClaimResult struct {
 	// More: rows may be ready beyond those taken (a bound was met, or delayed rows
 	// became ready), so claim again at once if anybody still waits.
 	More bool
+	// End: the calls were answered from all that was ready from ScanFrom on, and nothing of it
+	// is left but what somebody else has locked. False where the queue is paused or a limit cut
+	// the answer, and where the last call was answered by a repeat.
+	End bool
 	// NextReady is the earliest ready time of the delayed messages, zero where there is
 	// none; meaningful where some call came back without messages.
 	NextReady time.Time
@@ -275,8 +321,9 @@ type GiveBackResult struct {
 
 // Notice is what servers tell each other.
 type Notice struct {
-	// Queues of which messages may have become claimable.
-	Queues []int32
+	// Queues of which messages may have become claimable, with a time before which none of
+	// them is ready; zero where only something else changed, as the end of a limit.
+	Queues []QueueReady
 	// Claims are messages whose holder may have lost his claim, or was asked to stop (T6).
 	// They name no token.
 	Claims []Ref

@@ -57,6 +57,7 @@ const (
 type Store interface {
 	Capabilities() storage.Capabilities
 	Claim(ctx context.Context, p storage.ClaimParams) (storage.ClaimResult, error)
+	FirstReady(ctx context.Context, p storage.FirstReadyParams) (storage.FirstReadyResult, error)
 	GiveBack(ctx context.Context, p storage.GiveBackParams) (storage.GiveBackResult, error)
 	Notify(ctx context.Context, n storage.Notice) error
 	Listen(ctx context.Context, heard func(storage.Notice), up func(bool)) error
@@ -196,7 +197,7 @@ type Dispatcher struct {
 	announced map[int32]struct{}
 
 	notifyMu sync.Mutex
-	pending  map[int32]struct{}
+	pending  map[int32]time.Time      // queues to be told to other servers, with the time of their notice
 	claims   map[storage.Ref]struct{} // to be told to other servers
 	notify   chan struct{}
 }
@@ -211,7 +212,7 @@ func New(cfg Config) *Dispatcher {
 		byName:    map[string]*queue{},
 		byID:      map[int32]*queue{},
 		announced: map[int32]struct{}{},
-		pending:   map[int32]struct{}{},
+		pending:   map[int32]time.Time{},
 		claims:    map[storage.Ref]struct{}{},
 		notify:    make(chan struct{}, 1),
 	}
@@ -354,7 +355,7 @@ func (d *Dispatcher) tell(queueID int32) {
 		return
 	}
 	d.notifyMu.Lock()
-	d.pending[queueID] = struct{}{}
+	d.pending[queueID] = time.Time{}
 	d.notifyMu.Unlock()
 	select {
 	case d.notify <- struct{}{}:

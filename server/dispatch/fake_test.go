@@ -189,6 +189,10 @@ func (f *fakeStore) call(c storage.ClaimCall, now time.Time) storage.ClaimOutcom
 	return out
 }
 
+func (f *fakeStore) FirstReady(context.Context, storage.FirstReadyParams) (storage.FirstReadyResult, error) {
+	return storage.FirstReadyResult{Now: time.Now()}, nil
+}
+
 func (f *fakeStore) GiveBack(_ context.Context, p storage.GiveBackParams) (storage.GiveBackResult, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -207,7 +211,11 @@ func (f *fakeStore) Notify(_ context.Context, n storage.Notice) error {
 		f.failNotify--
 		return storage.ErrUnavailable
 	}
-	f.sent = append(f.sent, n.Queues)
+	var ids []int32
+	for _, q := range n.Queues {
+		ids = append(ids, q.QueueID)
+	}
+	f.sent = append(f.sent, ids)
 	f.claims = append(f.claims, n.Claims...)
 	return nil
 }
@@ -215,7 +223,7 @@ func (f *fakeStore) Notify(_ context.Context, n storage.Notice) error {
 func (f *fakeStore) Listen(ctx context.Context, heard func(storage.Notice), up func(bool)) error {
 	f.mu.Lock()
 	f.heard, f.up = heard, up
-	f.wake = func(id int32) { heard(storage.Notice{Queues: []int32{id}}) }
+	f.wake = func(id int32) { heard(storage.Notice{Queues: []storage.QueueReady{{QueueID: id}}}) }
 	f.mu.Unlock()
 	up(true)
 	<-ctx.Done()

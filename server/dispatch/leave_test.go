@@ -388,9 +388,9 @@ func TestT6ClaimsAreAnnouncedUntilTheyAreTold(t *testing.T) {
 		require.Equal(t, []storage.Ref{ref}, f.claims, "once, though two tries failed")
 		heard := f.heard
 		f.mu.Unlock()
-		heard(storage.Notice{Queues: []int32{3}})
+		heard(storage.Notice{Queues: []storage.QueueReady{{QueueID: 3}}})
 		require.Empty(t, told)
-		heard(storage.Notice{Queues: []int32{3}, Claims: []storage.Ref{ref, ref}})
+		heard(storage.Notice{Queues: []storage.QueueReady{{QueueID: 3}}, Claims: []storage.Ref{ref, ref}})
 		require.Equal(t, []storage.Ref{ref, ref}, told)
 	})
 }

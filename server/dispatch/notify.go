@@ -29,8 +29,8 @@ func (d *Dispatcher) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := d.store.Listen(ctx, func(n storage.Notice) {
 			d.cfg.Metrics.NotifyReceived()
-			for _, id := range n.Queues {
-				d.notified(id)
+			for _, q := range n.Queues {
+				d.notified(q.QueueID)
 			}
 			if d.cfg.Claims != nil && len(n.Claims) > 0 {
 				d.cfg.Claims(n.Claims)
@@ -91,8 +91,11 @@ func (d *Dispatcher) send(ctx context.Context) {
 		}
 		d.notifyMu.Lock()
 		n := storage.Notice{
-			Queues: slices.AppendSeq(make([]int32, 0, len(d.pending)), maps.Keys(d.pending)),
+			Queues: make([]storage.QueueReady, 0, len(d.pending)),
 			Claims: slices.AppendSeq(make([]storage.Ref, 0, len(d.claims)), maps.Keys(d.claims)),
+		}
+		for id, ready := range d.pending {
+			n.Queues = append(n.Queues, storage.QueueReady{QueueID: id, ReadyTime: ready})
 		}
 		clear(d.pending)
 		clear(d.claims)

@@ -30,6 +30,7 @@ const (
 	Enqueue      Method = "enqueue"
 	Claim        Method = "claim"
 	GiveBack     Method = "give back"
+	FirstReady   Method = "first ready"
 	Renew        Method = "renew"
 	Settle       Method = "settle"
 	Look         Method = "look"

@@ -30,6 +30,11 @@ func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage
 	return through(ctx, s, GiveBack, func() (storage.GiveBackResult, error) { return s.inner.GiveBack(ctx, p) })
 }
 
+// FirstReady implements [storage.Store].
+func (s *Store) FirstReady(ctx context.Context, p storage.FirstReadyParams) (storage.FirstReadyResult, error) {
+	return through(ctx, s, FirstReady, func() (storage.FirstReadyResult, error) { return s.inner.FirstReady(ctx, p) })
+}
+
 // Renew implements [storage.Store].
 func (s *Store) Renew(ctx context.Context, p storage.RenewParams) (storage.RenewResult, error) {
 	return through(ctx, s, Renew, func() (storage.RenewResult, error) { return s.inner.Renew(ctx, p) })

@@ -93,6 +93,9 @@ var wants = map[string]want{
 		does: "SELECT", params: "queue_id urgency ready_time last_urgency claim_ids", gives: rows,
 		locks: "claim_call, queue NOLOCK, message READPAST READCOMMITTEDLOCK ROWLOCK INDEX(MESSAGE_DELAYED), message READPAST READCOMMITTEDLOCK ROWLOCK INDEX(MESSAGE_READY)",
 	},
+	// W7 reads what nobody is writing.
+	"first_ready":         {does: "SELECT", locks: "message READPAST READCOMMITTEDLOCK ROWLOCK INDEX(MESSAGE_READY)", params: "queue_id urgency ready_time", gives: rows},
+	"first_urgency":       {does: "SELECT", locks: "message READPAST READCOMMITTEDLOCK ROWLOCK INDEX(MESSAGE_READY)", params: "queue_id urgency", gives: rows},
 	"claim_lock":          {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK INDEX(MESSAGE_READY)", params: "queue_id urgency ready_time last_urgency limit", gives: rows},
 	"claim_due":           {does: "SELECT", locks: "message UPDLOCK READPAST ROWLOCK INDEX(MESSAGE_DELAYED)", params: "queue_id now limit", gives: rows},
 	"claim_next":          {does: "SELECT", locks: "message READPAST READCOMMITTEDLOCK ROWLOCK INDEX(MESSAGE_DELAYED)", params: "queue_id now", gives: rows},

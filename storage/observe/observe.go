@@ -34,7 +34,7 @@ var _ storage.Store = (*Store)(nil)
 
 // The measured methods, the values of the label "method".
 var methods = []string{
-	"Enqueue", "Claim", "GiveBack", "Renew", "Settle", "Look", "Notify", "Now", "Ready", "Maintain",
+	"Enqueue", "Claim", "GiveBack", "FirstReady", "Renew", "Settle", "Look", "Notify", "Now", "Ready", "Maintain",
 	"CreateQueue", "GetQueue", "GetQueueByID", "ListQueues", "UpdateQueue", "SetPaused", "QueueStats", "StoredStats", "Count", "Blocked", "GetMessage", "ListMessages",
 	"Sweep", "Retain", "Cancel", "SweepKeys", "Explain", "Revoke", "Redrive", "Purge", "Place", "Finish",
 }
@@ -108,6 +108,12 @@ func (s *Store) Claim(ctx context.Context, p storage.ClaimParams) (res storage.C
 func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (res storage.GiveBackResult, err error) {
 	defer s.observe("GiveBack", s.now(), &err)
 	return s.next.GiveBack(ctx, p)
+}
+
+// FirstReady is measured.
+func (s *Store) FirstReady(ctx context.Context, p storage.FirstReadyParams) (res storage.FirstReadyResult, err error) {
+	defer s.observe("FirstReady", s.now(), &err)
+	return s.next.FirstReady(ctx, p)
 }
 
 // Renew is measured.

@@ -20,35 +20,39 @@ import (
 type segments struct {
 	highest, lowest []int32
 	from            []*time.Time
+	position        []int64
 	hinted          []bool
 }
 
 func segmentsOf(hints []storage.ScanHint) segments {
 	sorted := slices.Clone(hints)
 	slices.SortFunc(sorted, func(a, b storage.ScanHint) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), b.ReadyTime.Compare(a.ReadyTime))
+		return cmp.Or(
+			cmp.Compare(b.Priority, a.Priority), a.ReadyTime.Compare(b.ReadyTime), cmp.Compare(a.Position, b.Position),
+		)
 	})
 	var g segments
-	add := func(highest, lowest int64, from *time.Time) {
+	add := func(highest, lowest int64, from *time.Time, position int64) {
 		if highest < lowest {
 			return
 		}
 		g.highest = append(g.highest, int32(highest))
 		g.lowest = append(g.lowest, int32(lowest))
 		g.from = append(g.from, from)
+		g.position = append(g.position, position)
 		g.hinted = append(g.hinted, from != nil)
 	}
 	next := int64(math.MaxInt32)
 	for _, h := range sorted {
 		p := int64(h.Priority)
 		if p > next {
-			continue // the same priority twice: the lower hint would only repeat rows
+			continue // the same priority twice: the earlier hint hides less
 		}
-		add(next, p+1, nil)
-		add(p, p, &h.ReadyTime)
+		add(next, p+1, nil, 0)
+		add(p, p, &h.ReadyTime, h.Position)
 		next = p - 1
 	}
-	add(next, math.MinInt32, nil)
+	add(next, math.MinInt32, nil, 0)
 	return g
 }
 
@@ -57,6 +61,7 @@ type claimRows struct {
 	now    time.Time
 	picked int64 // rows of the ready set that the statement looked at
 	due    int64 // delayed rows that became ready
+	open   bool  // the queue is not paused
 	next   time.Time
 	rows   []claimRow
 	// limited says that the queue has a limit, so that this statement took nothing.
@@ -72,6 +77,7 @@ func (c *claimRows) note(p storage.ClaimParams, todo []int, out *storage.ClaimRe
 	want := int64(wanted(p, todo))
 	more := c.picked >= want || c.due >= maxDue || c.picked+c.due > int64(len(c.rows))
 	out.More = (out.More || more) && c.limit == storage.LimitNone
+	out.End = c.open && !more && c.limit == storage.LimitNone
 	for _, row := range c.rows {
 		call := &out.Calls[row.call]
 		call.Messages = append(call.Messages, row.claimed)
@@ -196,7 +202,7 @@ func (s *Store) claimAgain(ctx context.Context, p storage.ClaimParams, i int, ou
 			return err
 		}
 		if found {
-			out.Calls[i], out.Now = outcome, now
+			out.Calls[i], out.Now, out.End = outcome, now, false
 			return nil
 		}
 		// It was given back in between, so this is a new claim after all.
@@ -291,9 +297,12 @@ func bind(p storage.ClaimParams, todo []int) *bound {
 		byPayload = max(byPayload, call.MaxPayloadBytes)
 	}
 	g := segmentsOf(p.ScanFrom)
+	if p.ScanFrom == nil {
+		g.position = nil
+	}
 	b.args = []any{
 		p.QueueID, int64(len(b.callOf)), p.MaxWireBytes, byPayload, b.callOf, leases, workers, ids,
-		len(p.ScanFrom) > 0, g.highest, g.lowest, g.from, g.hinted,
+		g.position, g.highest, g.lowest, g.from, g.hinted,
 	}
 	return b
 }
@@ -341,17 +350,18 @@ func (c *claimRows) sort() {
 
 func (c *claimRows) scan(queueID int32, todo []int, r pgx.Rows) error {
 	var (
-		limited *bool // null where there is no such queue
+		open    *bool // null where there is no such queue
+		limited *bool
 		next    *time.Time
 		call    *int32
 		rank    *int64
 		token   *[16]byte
 		m       claimedColumns
 	)
-	if err := r.Scan(append([]any{&c.now, &limited, &c.picked, &c.due, &next, &call, &rank, &token}, m.targets()...)...); err != nil {
+	if err := r.Scan(append([]any{&c.now, &open, &limited, &c.picked, &c.due, &next, &call, &rank, &token}, m.targets()...)...); err != nil {
 		return err
 	}
-	c.now, c.next, c.limited = c.now.UTC(), utc(next), limited != nil && *limited
+	c.now, c.next, c.open, c.limited = c.now.UTC(), utc(next), is(open), is(limited)
 	if call == nil {
 		return nil
 	}

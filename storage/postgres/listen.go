@@ -32,8 +32,9 @@ const (
 	repeatEvery = 15
 )
 
-// Notify implements storage.Store: the payload is a list of the ids of the queues and, as
-// c<queue>:<position>, of the messages whose claims may have ended.
+// Notify implements storage.Store: the payload is a list of the ids of the queues, as
+// <queue>@<microseconds> where a time belongs to them, and, as c<queue>:<position>, of the
+// messages whose claims may have ended.
 func (s *Store) Notify(ctx context.Context, n storage.Notice) error {
 	if s.listen == nil {
 		return nil
@@ -60,8 +61,12 @@ func payloads(n storage.Notice) []string {
 		}
 		b.WriteString(word)
 	}
-	for _, id := range n.Queues {
-		add(strconv.Itoa(int(id)))
+	for _, q := range n.Queues {
+		word := strconv.Itoa(int(q.QueueID))
+		if !q.ReadyTime.IsZero() {
+			word += "@" + strconv.FormatInt(q.ReadyTime.UnixMicro(), 10)
+		}
+		add(word)
 	}
 	for _, ref := range n.Claims {
 		add(fmt.Sprintf("c%d:%d", ref.QueueID, ref.Position))
@@ -90,11 +95,29 @@ func noticeOf(payload string) storage.Notice {
 			}
 			continue
 		}
-		if id, err := strconv.ParseInt(word, 10, 32); err == nil {
-			n.Queues = append(n.Queues, int32(id))
+		if q, ok := readyQueue(word); ok {
+			n.Queues = append(n.Queues, q)
 		}
 	}
 	return n
+}
+
+// readyQueue reads the word of a queue.
+func readyQueue(word string) (storage.QueueReady, bool) {
+	queue, at, timed := strings.Cut(word, "@")
+	id, err := strconv.ParseInt(queue, 10, 32)
+	if err != nil {
+		return storage.QueueReady{}, false
+	}
+	q := storage.QueueReady{QueueID: int32(id)}
+	if timed {
+		us, err := strconv.ParseInt(at, 10, 64)
+		if err != nil {
+			return storage.QueueReady{}, false
+		}
+		q.ReadyTime = time.UnixMicro(us).UTC()
+	}
+	return q, true
 }
 
 // Listen implements storage.Store, on a connection of its own.

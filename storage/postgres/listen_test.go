@@ -29,8 +29,8 @@ func listen(t *testing.T, s storage.Store) listener {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := s.Listen(ctx, func(n storage.Notice) {
-			for _, id := range n.Queues {
-				l.wakes <- id
+			for _, q := range n.Queues {
+				l.wakes <- q.QueueID
 			}
 			for _, ref := range n.Claims {
 				l.claims <- ref
@@ -43,7 +43,13 @@ func listen(t *testing.T, s storage.Store) listener {
 	return l
 }
 
-func queues(ids ...int32) storage.Notice { return storage.Notice{Queues: ids} }
+func queues(ids ...int32) storage.Notice {
+	var n storage.Notice
+	for _, id := range ids {
+		n.Queues = append(n.Queues, storage.QueueReady{QueueID: id})
+	}
+	return n
+}
 
 func await[T any](t *testing.T, from <-chan T, what string) T {
 	t.Helper()
@@ -77,14 +83,14 @@ func TestNotificationsReachAnotherServer(t *testing.T) {
 	for i := range refs {
 		refs[i] = storage.Ref{QueueID: 2000000000, Position: 1<<62 + int64(i)}
 	}
-	require.NoError(t, d.store.Notify(t.Context(), storage.Notice{Queues: []int32{8}, Claims: refs}))
+	require.NoError(t, d.store.Notify(t.Context(), storage.Notice{Queues: []storage.QueueReady{{QueueID: 8}}, Claims: refs}))
 	require.EqualValues(t, 8, await(t, l.wakes, "8"))
 	for _, ref := range refs {
 		require.Equal(t, ref, await(t, l.claims, "one of many"))
 	}
 	// What is not ours is no reason to stumble.
 	d.exec(t, "SELECT pg_notify('queuebox', 'c,c1,c1:,c:1,c1:2:3,cx:1,c1:x')")
-	d.exec(t, "SELECT pg_notify('queuebox', 'hello, 7')")
+	d.exec(t, "SELECT pg_notify('queuebox', 'hello, 7, 7@, 7@x, @7')")
 	d.exec(t, "SELECT pg_notify('queuebox', '')")
 	require.NoError(t, d.store.Notify(t.Context(), queues(9)))
 	require.EqualValues(t, 9, await(t, l.wakes, "9"))

@@ -109,14 +109,14 @@ func repeat(n int, value string) string {
 
 func claimArgs(queueID int32, n int) []string {
 	return []string{
-		fmt.Sprint(queueID), fmt.Sprint(n), "0", "0", repeat(n, "1"), "'{30000000}'", "'{w}'", "'{NULL}'", "false",
+		fmt.Sprint(queueID), fmt.Sprint(n), "0", "0", repeat(n, "1"), "'{30000000}'", "'{w}'", "'{NULL}'", "NULL",
 		"'{2147483647}'", "'{-2147483648}'", "'{NULL}'", "'{f}'",
 	}
 }
 
 func hintArgs(queueID int32, n int, hint string) []string {
 	a := claimArgs(queueID, n)
-	a[8] = "true"
+	a[8] = "'{0,0,0}'"
 	a[9], a[10], a[11], a[12] = "'{2147483647,0,-1}'", "'{1,0,-2147483648}'", "ARRAY[NULL,"+hint+",NULL]::timestamptz[]", "'{f,t,f}'"
 	return a
 }

@@ -24,6 +24,7 @@ type statements struct {
 	purgePending, purgeCompleted, purgeDead       string
 
 	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall        string
+	firstReady                                                                   string
 	renew, renewWait, settle, settleWait, diagnose                               string
 	enqueue, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake      string
 	enqueueKeyed                                                                 string
@@ -55,7 +56,7 @@ func loadStatements(testClock string) (statements, error) {
 	}
 	var s statements
 	for name, text := range s.own.fields(map[string]*string{
-		"claim": &s.claim, "claim_calls": &s.claimCalls, "claim_replay": &s.claimReplay,
+		"claim": &s.claim, "first_ready": &s.firstReady, "claim_calls": &s.claimCalls, "claim_replay": &s.claimReplay,
 		"claim_replayed": &s.claimReplayed, "give_back": &s.giveBack, "give_back_call": &s.giveBackCall,
 		"claim_limited": &s.claimLimited, "limit_lock": &s.limitLock, "limit_fill": &s.limitFill,
 		"limit_state": &s.limitState, "limit_set": &s.limitSet,

@@ -57,6 +57,7 @@ func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams) (*claiming
 		return nil, err
 	}
 	if !k.known && (k.paused || !k.due && k.from == nil) {
+		k.res.End = !k.paused
 		return k, nil
 	}
 	looked := *k
@@ -331,6 +332,7 @@ func (k *claiming) take(ctx context.Context, limit int) ([]candidate, error) {
 		}
 	}
 	k.res.More = ready >= limit || due >= maxDue || cut
+	k.res.End = !k.res.More && len(behind) == 0
 	return taken, k.move(ctx, behind)
 }
 
@@ -357,8 +359,9 @@ func (k *claiming) fits(taken int, m candidate) bool {
 	return taken == 0 || !tooMuch
 }
 
-// move moves delayed messages that are due to the ready set. One that would land below the
-// scan hint of its priority enters at the hint, so that it is seen.
+// move moves delayed messages that are due to the ready set. Where servers give hints, one with
+// its old ready time may be hidden, so it becomes ready now, and not before the hint of this
+// claim; the order among those moved together is kept by the microsecond.
 func (k *claiming) move(ctx context.Context, due []candidate) error {
 	if len(due) == 0 {
 		return nil
@@ -370,6 +373,9 @@ func (k *claiming) move(ctx context.Context, due []candidate) error {
 	list := make([][]any, len(due))
 	for i, m := range due {
 		ready := m.ready
+		if now := k.res.Now.Add(time.Duration(i-len(due)) * time.Microsecond); k.p.ScanFrom != nil && now.After(ready) {
+			ready = now
+		}
 		if hint, ok := hints[m.urgency]; ok && hint.After(ready) {
 			ready = ceil(hint)
 		}

@@ -302,7 +302,7 @@ func (l *limits) spend(ctx context.Context, taken []storage.Claimed, res *storag
 	}
 	res.Limit = l.why
 	if l.why != storage.LimitNone {
-		res.More, res.LimitEnd = false, l.firstEnd
+		res.More, res.End, res.LimitEnd = false, false, l.firstEnd
 	}
 	if l.why == storage.LimitRate {
 		res.LimitEnd = l.bucket.Next()

@@ -84,6 +84,7 @@ func (s *Store) look(ctx context.Context, p storage.ClaimParams) (storage.ClaimR
 		if err := k.nextReady(ctx); err != nil {
 			return err
 		}
+		k.res.End = !q.Paused
 		if !q.Paused {
 			due := !k.res.NextReady.IsZero() && !k.res.NextReady.After(k.res.Now)
 			if due {
@@ -95,6 +96,7 @@ func (s *Store) look(ctx context.Context, p storage.ClaimParams) (storage.ClaimR
 			}
 			if len(found) > 0 || more {
 				// Something is there; a limit may still say that it cannot be had now.
+				k.res.End = false
 				allowed, err := k.leave(ctx, q, k.wanted())
 				if err != nil || allowed > 0 {
 					return err
@@ -188,6 +190,7 @@ func (k *claiming) run(ctx, quiet context.Context) (verdict, error) {
 		if err := k.spend(quiet, q, want, found); err != nil {
 			return rollback, err
 		}
+		k.res.End = !k.res.More && k.res.Limit == storage.LimitNone
 		wrote = wrote || moved > 0 || len(found) > 0
 	}
 	for _, call := range k.res.Calls {

@@ -19,6 +19,7 @@ import (
 var plans = map[query]string{
 	qClaimPriority:  "message_ready",
 	qClaimScan:      "message_ready (queue_id=? AND priority=? AND ready_time>? AND ready_time<?)",
+	qFirstReady:     "message_ready (queue_id=? AND priority=? AND ready_time<?)",
 	qClaimDue:       "message_delayed (queue_id=? AND ready_time<?)",
 	qClaimNextReady: "message_delayed",
 	qClaimLease:     "SEARCH message USING INTEGER PRIMARY KEY",

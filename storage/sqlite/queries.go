@@ -50,6 +50,7 @@ const (
 	qKeyPromote query = "key_promote"
 	qKeyDelete  query = "key_delete"
 
+	qFirstReady        query = "first_ready"
 	qClaimDue          query = "claim_due"
 	qClaimPriority     query = "claim_priority"
 	qClaimScan         query = "claim_scan"

@@ -3,6 +3,7 @@ package storagetest
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,14 +37,14 @@ func needsNoNotifications(_ *Instance, c storage.Capabilities) string {
 func notifications(t *testing.T, e *env) {
 	other := e.other
 	ctx, stop := context.WithCancel(t.Context())
-	woken := make(chan int32, 100)
+	woken := make(chan storage.QueueReady, 100)
 	claims := make(chan storage.Ref, 100)
 	up := make(chan bool, 100)
 	done := make(chan error, 1)
 	go func() {
 		done <- other.Listen(ctx, func(n storage.Notice) {
-			for _, id := range n.Queues {
-				woken <- id
+			for _, q := range n.Queues {
+				woken <- q
 			}
 			for _, ref := range n.Claims {
 				claims <- ref
@@ -53,9 +54,12 @@ func notifications(t *testing.T, e *env) {
 	require.True(t, receive(t, up, "listening"), "connected")
 
 	another := e.newQueue(t, settings())
-	require.NoError(t, e.store.Notify(t.Context(), storage.Notice{Queues: []int32{e.queue.ID, another.ID}}))
-	got := []int32{receive(t, woken, "the first queue"), receive(t, woken, "the second queue")}
-	require.ElementsMatch(t, []int32{e.queue.ID, another.ID}, got)
+	told := []storage.QueueReady{
+		{QueueID: e.queue.ID}, {QueueID: another.ID, ReadyTime: time.Date(2031, 4, 5, 6, 7, 8, 987654000, time.UTC)},
+	}
+	require.NoError(t, e.store.Notify(t.Context(), storage.Notice{Queues: told}))
+	got := []storage.QueueReady{receive(t, woken, "the first queue"), receive(t, woken, "the second queue")}
+	require.ElementsMatch(t, told, got, "with the time that belongs to it (W7)")
 	require.NoError(t, e.store.Notify(t.Context(), storage.Notice{}), "nothing to tell")
 
 	ref := storage.Ref{QueueID: e.queue.ID, Position: 1<<62 + 1}
@@ -67,9 +71,9 @@ func notifications(t *testing.T, e *env) {
 		require.False(t, receive(t, up, "the loss of the connection"), "it tells that it is deaf")
 		require.True(t, receive(t, up, "the new connection"), "it heals by itself")
 		eventually(t, "a notification after the break", func() bool {
-			return e.store.Notify(t.Context(), storage.Notice{Queues: []int32{another.ID}}) == nil
+			return e.store.Notify(t.Context(), storage.Notice{Queues: told}) == nil
 		})
-		for receive(t, woken, "a queue after the break") != another.ID {
+		for receive(t, woken, "a queue after the break") != told[1] {
 			continue
 		}
 	}
@@ -82,7 +86,7 @@ func notifications(t *testing.T, e *env) {
 func noNotifications(t *testing.T, e *env) {
 	err := e.store.Listen(t.Context(), func(storage.Notice) {}, func(bool) {})
 	require.ErrorIs(t, err, storage.ErrNotSupported)
-	require.NoError(t, e.store.Notify(t.Context(), storage.Notice{Queues: []int32{e.queue.ID}}), "Notify does nothing")
+	require.NoError(t, e.store.Notify(t.Context(), storage.Notice{Queues: []storage.QueueReady{{QueueID: e.queue.ID}}}), "Notify does nothing")
 }
 
 // receive takes the next value of a channel.

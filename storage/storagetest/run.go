@@ -70,6 +70,7 @@ func sections() []section {
 			{"cancel", cancelRules()},
 			{"revoke", revokeRules()},
 			{"look", lookRules()},
+			{"first_ready", firstReadyRules()},
 			{"explain", explainRules()},
 			{"upkeep_race", upkeepRaceRules()},
 		}},

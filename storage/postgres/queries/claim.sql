@@ -3,7 +3,7 @@
 -- claim; those of them that are not taken move into the ready set. Writes nothing where
 -- nothing is ready (C11); never waits for a row; cuts by bytes before it leases (C13); leases
 -- no more than it returns (C19: what a LIMIT picks is materialized). The ready set is walked in
--- segments ($10 to $13): a range of priorities from its start, or one priority from a hint on.
+-- segments ($9 to $13): a range of priorities from its start, or one priority from a hint on.
 -- A queue that has a limit is closed and says so: claim_limited.sql is its way.
 -- Leans on message_ready and message_delayed.
 WITH gate AS MATERIALIZED (
@@ -26,8 +26,8 @@ due AS MATERIALIZED (
 picked AS MATERIALIZED (
     SELECT r.tid, r.position, r.priority, r.ready_time, r.payload_bytes, r.wire_bytes
     FROM (
-        SELECT * FROM unnest($10::integer[], $11::integer[], $12::timestamptz[], $13::boolean[])
-            WITH ORDINALITY AS u (highest, lowest, ready_from, hinted, ord)
+        SELECT * FROM unnest($10::integer[], $11::integer[], $12::timestamptz[], $9::bigint[], $13::boolean[])
+            WITH ORDINALITY AS u (highest, lowest, ready_from, position_from, hinted, ord)
         ORDER BY u.ord
     ) seg
     CROSS JOIN LATERAL (
@@ -51,7 +51,7 @@ picked AS MATERIALIZED (
             FROM queuebox.message m
             WHERE seg.hinted
               AND m.queue_id = $1 AND m.place = 0 AND m.ready_time <= statement_timestamp()
-              AND m.priority = seg.highest AND m.ready_time >= seg.ready_from
+              AND m.priority = seg.highest AND (m.ready_time, m.position) >= (seg.ready_from, seg.position_from)
               AND (m.state = 0 OR (m.state = 1 AND m.lease_end <= clock_timestamp()))
               AND NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
               AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp())
@@ -87,14 +87,14 @@ measured AS MATERIALIZED (
 taken AS (
     SELECT s.tid, s.rank, ($5::integer[])[s.rank] AS call FROM measured s WHERE s.take
 ),
--- Behind hints a row with its old ready time would be hidden, so there it becomes ready
--- now; the order among those moved together is kept by the microsecond. The rows are
+-- Where servers give hints ($9 is not null) a row with its old ready time may be hidden, so it
+-- becomes ready now; the order among those moved together is kept by the microsecond. The rows are
 -- locked, so their place need not be asked again; naming it here would let the planner
 -- start from all that is delayed.
 promoted AS (
     UPDATE queuebox.message m
     SET place = 0,
-        ready_time = CASE WHEN $9::boolean THEN greatest(m.ready_time,
+        ready_time = CASE WHEN $9::bigint[] IS NOT NULL THEN greatest(m.ready_time,
             statement_timestamp() - ($2 + 200 - s.rank) * interval '1 microsecond') ELSE m.ready_time END
     FROM measured s
     WHERE m.ctid = s.tid AND s.due AND NOT s.take
@@ -122,7 +122,7 @@ calls AS (
     WHERE ($8::uuid[])[l.call] IS NOT NULL
     GROUP BY l.call
 )
-SELECT gate.now, gate.limited, (SELECT count(*) FROM picked), (SELECT count(*) FROM due),
+SELECT gate.now, gate.open, gate.limited, (SELECT count(*) FROM picked), (SELECT count(*) FROM due),
     (SELECT d.ready_time FROM queuebox.message d
         WHERE d.queue_id = $1 AND d.place = 1 AND d.ready_time > statement_timestamp()
         ORDER BY d.ready_time, d.position LIMIT 1),

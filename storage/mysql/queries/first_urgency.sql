@@ -1,0 +1,6 @@
+-- The next priority that the ready set has, with its sign turned. Leans on message_ready, one seek.
+SELECT m.urgency
+FROM message AS m FORCE INDEX (message_ready)
+WHERE m.queue_id = :queue_id AND m.place = 0 AND m.urgency >= :urgency
+ORDER BY m.urgency
+LIMIT 1
