@@ -32,13 +32,7 @@ func (a *api) Claim(ctx context.Context, req *queueboxv1.ClaimRequest) (*queuebo
 	if err != nil {
 		return nil, err
 	}
-	a.ends.claimed(answer.Messages, answer.Now, a.now())
-	for i := range answer.Messages {
-		if m := &answer.Messages[i].Message; m.OrderingKey != "" {
-			a.keyed.see(m.Ref.QueueID)
-			break
-		}
-	}
+	a.noteClaims(answer)
 	resp, err := a.claimResponse(ctx, r.Name, answer)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -100,7 +94,6 @@ func (a *api) claimRequest(req *queueboxv1.ClaimRequest) (dispatch.Request, erro
 
 func (a *api) claimResponse(ctx context.Context, queue string, answer dispatch.Answer) (*queueboxv1.ClaimResponse, error) {
 	resp := &queueboxv1.ClaimResponse{Replayed: answer.Replayed}
-	a.clock.seen(answer.Now, answer.Sent)
 	if len(answer.Messages) == 0 {
 		// The last look may be as old as a poll, so the clock of its statement is not the
 		// present one.
@@ -115,6 +108,18 @@ func (a *api) claimResponse(ctx context.Context, queue string, answer dispatch.A
 	resp.ServerTime = stamp(answer.Now)
 	resp.Messages = wireClaims(queue, answer.Messages, answer.Now, a.now().Sub(answer.Sent))
 	return resp, nil
+}
+
+// noteClaims remembers of the leases of an answer what this server does when they end.
+func (a *api) noteClaims(answer dispatch.Answer) {
+	a.clock.seen(answer.Now, answer.Sent)
+	a.ends.claimed(answer.Messages, answer.Now, a.now())
+	for i := range answer.Messages {
+		if m := &answer.Messages[i].Message; m.OrderingKey != "" {
+			a.keyed.see(m.Ref.QueueID)
+			break
+		}
+	}
 }
 
 // emptyReason is worked out once, when the wait has ended (C17).

@@ -191,12 +191,6 @@ func TestErrorsOfGRPCItself(t *testing.T) {
 		err := h.conn.Invoke(h.ctx(), "/queuebox.v9.WorkerService/Claim", &emptypb.Empty{}, &emptypb.Empty{})
 		requireReason(t, err, codes.Unimplemented, "UNIMPLEMENTED")
 	})
-	t.Run("a method of a later build", func(t *testing.T) {
-		stream, err := h.Work(h.ctx())
-		require.NoError(t, err)
-		_, err = stream.Recv()
-		requireReason(t, err, codes.Unimplemented, "UNIMPLEMENTED")
-	})
 	t.Run("a request that is no message", func(t *testing.T) {
 		err := h.conn.Invoke(h.ctx(), "/queuebox.v1.WorkerService/Claim", rawMessage{0x0a, 0xff}, &queueboxv1.ClaimResponse{}, grpc.ForceCodec(rawCodec{}))
 		d := requireReason(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")

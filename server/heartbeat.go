@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,17 +11,9 @@ import (
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 )
 
-const (
-	// heartbeatQueue is how many answers may wait for a caller that does not read. When
-	// it is full the server stops reading too.
-	heartbeatQueue = 4
-	// slowReader is how long one answer may wait to be sent before the stream is cut, and
-	// its connection with it.
-	slowReader = 10 * time.Second
-	// leaveTime is how long a caller that was told to go elsewhere may still use the
-	// stream before it ends.
-	leaveTime = 2 * time.Second
-)
+// heartbeatQueue is how many answers may wait for a caller that does not read. When it is
+// full the server stops reading too.
+const heartbeatQueue = 4
 
 type heartbeatStream = grpc.BidiStreamingServer[queueboxv1.HeartbeatRequest, queueboxv1.HeartbeatResponse]
 
@@ -32,20 +23,16 @@ type heartbeatStream = grpc.BidiStreamingServer[queueboxv1.HeartbeatRequest, que
 func (a *api) Heartbeat(stream heartbeatStream) error {
 	a.metrics.heartbeats.Inc()
 	defer a.metrics.heartbeats.Dec()
-	h := &heartbeat{
-		api: a, stream: stream, cut: make(chan struct{}),
-		answers: make(chan *queueboxv1.HeartbeatResponse, heartbeatQueue),
-		signals: make(chan *queueboxv1.HeartbeatResponse, 1),
-		watch:   a.signals.open(),
-		read:    make(chan error, 1),
-		sent:    make(chan error, 1),
-	}
+	h := &heartbeat{api: a, stream: stream, watch: a.signals.open(), read: make(chan error, 1), sent: make(chan error, 1)}
+	h.out = newOutbox(h.watch, heartbeatQueue, stream.Send, func(rs []*queueboxv1.Revocation, clock time.Time) *queueboxv1.HeartbeatResponse {
+		return &queueboxv1.HeartbeatResponse{Revocations: rs, ServerTime: stamp(clock)}
+	})
 	defer h.watch.close()
 	// Both goroutines end with the stream's context, which ends when this method
 	// returns: a blocked Recv or Send has no other way to be ended.
 	ctx := stream.Context()
 	go func() { h.read <- h.reading(ctx) }()
-	go func() { h.sent <- h.writing(ctx) }()
+	go func() { h.sent <- h.out.run(ctx) }()
 	return h.serve(ctx)
 }
 
@@ -53,15 +40,12 @@ func (a *api) Heartbeat(stream heartbeatStream) error {
 type heartbeat struct {
 	api    *api
 	stream heartbeatStream
-	// answers is closed by the reader when it ends; signals come from serve.
-	answers chan *queueboxv1.HeartbeatResponse
-	signals chan *queueboxv1.HeartbeatResponse
+	// out holds the answers; the reader closes it when it ends.
+	out *outbox[queueboxv1.HeartbeatResponse]
 	// watch holds the claims that the stream has shown, and what is to be told of them (T6).
-	watch   *watch
-	cut     chan struct{}
-	cutOnce sync.Once
-	read    chan error
-	sent    chan error
+	watch *watch
+	read  chan error
+	sent  chan error
 }
 
 // serve watches over the stream until it ends.
@@ -83,13 +67,8 @@ func (h *heartbeat) serve(ctx context.Context) error {
 			leave = h.sayLeave(ctx)
 		case <-leave:
 			return nil
-		case <-h.cut:
-			h.api.metrics.slowReaders.Inc()
-			hangUp(ctx)
-			return &apiError{
-				reason: queueboxv1.ErrorReason_ERROR_REASON_TOO_MANY_WAITERS,
-				text:   "the answers of this stream were not read for too long; read them, or open a new stream",
-			}
+		case <-h.out.cut:
+			return h.api.cutOff(ctx)
 		case err := <-h.sent:
 			// The writer ends after the reader, when all answers are sent, or with the stream.
 			if err != nil {
@@ -100,57 +79,19 @@ func (h *heartbeat) serve(ctx context.Context) error {
 	}
 }
 
-// streamAge is when a stream of this connection should leave it: after gRPC told the
-// client to open new streams elsewhere, and before the connection is closed.
-func (a *api) streamAge(ctx context.Context) (time.Duration, bool) {
-	at, ok := born(ctx)
-	if !ok || a.cfg.MaxConnectionAge == 0 {
-		return 0, false
-	}
-	return max(0, at.Add(a.cfg.MaxConnectionAge*9/10).Sub(a.now())), true
-}
-
 // sayLeave sends the signal and returns the time at which the stream ends.
 func (h *heartbeat) sayLeave(ctx context.Context) <-chan time.Time {
 	signal := &queueboxv1.HeartbeatResponse{Draining: true}
 	// The signal matters more than its clock.
 	signal.ServerTime, _ = h.api.serverTime(ctx)
-	h.signals <- signal
+	h.out.signals <- signal
 	return time.After(leaveTime)
-}
-
-// writing sends answers and signals. It ends when all answers of an ended reader are
-// sent.
-func (h *heartbeat) writing(ctx context.Context) error {
-	for {
-		var next *queueboxv1.HeartbeatResponse
-		select {
-		case next = <-h.signals:
-		case <-h.watch.wake:
-			if next = h.watch.signal(); next == nil {
-				continue
-			}
-		case r, ok := <-h.answers:
-			if !ok {
-				return nil
-			}
-			next = r
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		slow := time.AfterFunc(slowReader, func() { h.cutOnce.Do(func() { close(h.cut) }) })
-		err := h.stream.Send(next)
-		slow.Stop()
-		if err != nil {
-			return err
-		}
-	}
 }
 
 // reading answers the requests, one after the other: while an answer waits to be sent
 // and the queue is full, nothing is read (T4).
 func (h *heartbeat) reading(ctx context.Context) error {
-	defer close(h.answers)
+	defer close(h.out.frames)
 	for {
 		req, err := h.stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -164,7 +105,7 @@ func (h *heartbeat) reading(ctx context.Context) error {
 			return err
 		}
 		select {
-		case h.answers <- resp:
+		case h.out.frames <- outgoing[queueboxv1.HeartbeatResponse]{frame: resp}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -32,6 +32,9 @@ type metrics struct {
 	ready          prometheus.Gauge
 	panics         prometheus.Counter
 	heartbeats     prometheus.Gauge
+	workStreams    prometheus.Gauge
+	workDelivered  prometheus.Counter
+	workReleased   prometheus.Counter
 	slowReaders    prometheus.Counter
 	watchedClaims  prometheus.Gauge
 	signalsTotal   *prometheus.CounterVec
@@ -66,7 +69,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		sweptTotal:     counter("queuebox_swept_total", "Messages ended by the sweep, by what became of them.", "outcome"),
 		cancelTotal:    counter("queuebox_cancels_total", "Calls of Cancel, by the state after the call.", "queue", "state"),
 		revokeTotal:    counter("queuebox_revokes_total", "Calls of RevokeClaim, by what became of the message.", "queue", "result"),
-		signalsTotal:   counter("queuebox_signals_total", "Signals to Heartbeat streams about claims.", "signal"),
+		signalsTotal:   counter("queuebox_signals_total", "Signals to streams about claims.", "signal"),
 		redrivenTotal:  counter("queuebox_redriven_total", "Dead messages that RedriveMessages returned to pending.", "queue"),
 		purgedTotal:    counter("queuebox_purged_total", "Messages that PurgeMessages deleted.", "queue"),
 		upkeepFailed:   counter("queuebox_upkeep_failures_total", "Failed calls of the background work.", "what"),
@@ -93,8 +96,17 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		heartbeats: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "queuebox_heartbeat_streams", Help: "Open Heartbeat streams.",
 		}),
+		workStreams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "queuebox_work_streams", Help: "Open Work streams.",
+		}),
+		workDelivered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "queuebox_work_delivered_total", Help: "Messages delivered over Work streams.",
+		}),
+		workReleased: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "queuebox_work_leases_ended_total", Help: "Leases ended because their Work stream ended, as its worker had asked for.",
+		}),
 		watchedClaims: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "queuebox_watched_claims", Help: "Claims that Heartbeat streams have shown and would hear of.",
+			Name: "queuebox_watched_claims", Help: "Claims that streams have shown and would hear of.",
 		}),
 		slowReaders: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "queuebox_streams_cut_total", Help: "Streams cut off because the caller did not read.",
@@ -107,6 +119,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 	for _, c := range []prometheus.Collector{
 		m.enqueuedTotal, m.duplicateTotal, m.claimedTotal, m.settledTotal, m.refusedTotal, m.renewedTotal, m.statements,
 		m.limitedTotal, m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
+		m.workStreams, m.workDelivered, m.workReleased,
 		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.revokeTotal, m.redrivenTotal, m.purgedTotal,
 		m.watchedClaims, m.signalsTotal, m.upkeepFailed,
 		m.placedTotal, m.finishedTotal,

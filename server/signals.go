@@ -29,8 +29,9 @@ const (
 	maxLookPause = time.Second
 )
 
-// signals tells Heartbeat streams what becomes of the claims that they have shown (T6): that
-// a claim is lost, or that its holder is asked to stop. It learns that something has happened
+// signals tells streams what becomes of the claims that they have shown (T6), by a renewal
+// or, a Work stream, by their delivery: that a claim is lost, or that its holder is asked to
+// stop. It learns that something has happened
 // to the claim of a message from the calls of this server, from the notifications of others,
 // and, where there are none, by looking at all watched claims about once a second. What has
 // happened it asks of the storage, which alone knows. A token is told to nobody but the
@@ -64,13 +65,24 @@ type watch struct {
 	pending []*queueboxv1.Revocation
 	clock   time.Time // of the database, when the last of them was found
 	swept   time.Time // when those that were not renewed in time were last looked for
+	// bytes are the payload bytes of the claims that were delivered; freed is told when one
+	// of the claims is forgotten. Both belong to a Work stream.
+	bytes int64
+	freed chan<- struct{}
+	// keeps: the bounds do not hold for what the stream delivers (see keep).
+	keeps bool
 }
 
 type watchedClaim struct {
 	claim storage.HeldClaim
 	watch *watch
-	// end of the lease in local time; zero until its first renewal is answered.
+	// end of the lease in local time; zero until its first renewal is answered, or its
+	// delivery is sent.
 	end time.Time
+	// leaseEnd is the same end by the clock of the database.
+	leaseEnd time.Time
+	// bytes of the payload, where it was delivered on the stream.
+	bytes int64
 	// told: the worker knows that a stop is asked for.
 	told bool
 	// found is what a look found while the first renewal was under way, by the clock foundAt.
@@ -85,7 +97,7 @@ func newSignals(store storage.Store, m *metrics, log *slog.Logger, now func() ti
 	}
 }
 
-func poke(c chan struct{}) {
+func poke(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -112,6 +124,8 @@ func (s *signals) drop(c *watchedClaim) {
 		return
 	}
 	delete(c.watch.claims, c.claim)
+	c.watch.bytes -= c.bytes
+	poke(c.watch.freed)
 	s.count--
 	s.metrics.watchedClaims.Set(float64(s.count))
 	rest := s.watched[c.claim.Ref]
@@ -143,16 +157,26 @@ func (w *watch) show(items []storage.Renewal) {
 		w.forgetEnded(now)
 	}
 	for _, it := range items {
-		claim := storage.HeldClaim{Ref: it.Ref, Token: it.Token}
-		if w.claims[claim] != nil || len(w.claims) >= maxWatched || s.count >= maxWatchedInAll {
-			continue
-		}
-		c := &watchedClaim{claim: claim, watch: w}
-		w.claims[claim] = c
-		s.watched[claim.Ref] = append(s.watched[claim.Ref], c)
-		s.count++
+		w.add(storage.HeldClaim{Ref: it.Ref, Token: it.Token}, false)
 	}
 	s.metrics.watchedClaims.Set(float64(s.count))
+}
+
+// add watches over a claim, and returns nil where the bounds do not allow it; always says
+// that they do. The lock is held.
+func (w *watch) add(claim storage.HeldClaim, always bool) *watchedClaim {
+	s := w.signals
+	if c := w.claims[claim]; c != nil {
+		return c
+	}
+	if !always && (len(w.claims) >= maxWatched || s.count >= maxWatchedInAll) {
+		return nil
+	}
+	c := &watchedClaim{claim: claim, watch: w}
+	w.claims[claim] = c
+	s.watched[claim.Ref] = append(s.watched[claim.Ref], c)
+	s.count++
+	return c
 }
 
 // shown notes what became of the renewal: only what the storage has renewed is watched.
@@ -175,17 +199,22 @@ func (w *watch) shown(items []storage.Renewal, res storage.RenewResult, err erro
 		}
 		switch {
 		case status == storage.ItemApplied:
-			c.end = now.Add(res.Items[i].LeaseEnd.Sub(res.Now))
 			c.told = c.told || res.Items[i].CancelRequested
-			if c.found.Status != 0 {
-				c.tell(c.found, c.foundAt)
-				c.found = storage.Renewed{}
-			}
+			c.held(res.Items[i].LeaseEnd, res.Now, now)
 		case status == storage.ItemUnknown && !c.end.IsZero():
 			// Nothing is known of it, so it is watched as before.
 		default:
 			s.drop(c)
 		}
+	}
+}
+
+// held notes that the claim is held to an end, and tells what a look has found meanwhile.
+func (c *watchedClaim) held(end, clock, local time.Time) {
+	c.leaseEnd, c.end = end, local.Add(end.Sub(clock))
+	if c.found.Status != 0 {
+		c.tell(c.found, c.foundAt)
+		c.found = storage.Renewed{}
 	}
 }
 
@@ -258,22 +287,23 @@ func (c *watchedClaim) revocation(lost bool, clock time.Time) {
 	poke(c.watch.wake)
 }
 
-// signal takes what the stream has to tell its worker now; nil where there is nothing.
-func (w *watch) signal() *queueboxv1.HeartbeatResponse {
+// signal takes what the stream has to tell its worker now, and the clock of the database
+// that belongs to it; nothing where there is nothing to tell.
+func (w *watch) signal() ([]*queueboxv1.Revocation, time.Time) {
 	w.signals.mu.Lock()
 	defer w.signals.mu.Unlock()
 	n := min(len(w.pending), lookRows)
 	if n == 0 {
-		return nil
+		return nil, time.Time{}
 	}
-	out := &queueboxv1.HeartbeatResponse{Revocations: w.pending[:n:n], ServerTime: stamp(w.clock)}
+	out := w.pending[:n:n]
 	if w.pending = w.pending[n:]; len(w.pending) == 0 {
 		w.pending = nil
 	} else {
 		poke(w.wake)
 	}
-	for _, r := range out.GetRevocations() {
+	for _, r := range out {
 		w.signals.metrics.signalled(r.GetClaimLost())
 	}
-	return out
+	return out, w.clock
 }

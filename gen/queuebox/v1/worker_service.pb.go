@@ -1979,20 +1979,27 @@ func (x *Revocation) GetClaimLost() bool {
 	return false
 }
 
-// WorkRequest is one frame that a worker sends on a work stream. Every field but
-// start may stand beside the others.
+// WorkRequest is one frame that a worker sends on a work stream. Every field may stand
+// beside the others; start stands in the first frame and only there. A frame that breaks a
+// rule written here ends the stream with INVALID_ARGUMENT, and nothing of it is done.
 type WorkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First frame of the stream, and only there.
 	Start *WorkStart `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
 	// Deliveries wanted on top of those asked for before. The server never claims
-	// beyond the credit in hand.
+	// beyond the credit in hand, which is what was given less what was delivered; a settlement
+	// gives none back. At most 100000 in hand.
 	Credit int32 `protobuf:"varint,2,opt,name=credit,proto3" json:"credit,omitempty"`
-	// Settlements; each gets one SettleResult.
+	// Settlements; each gets one SettleResult. At most 1000. An item that names no queue means
+	// that of the stream.
 	Settlements []*SettleItem `protobuf:"bytes,3,rep,name=settlements,proto3" json:"settlements,omitempty"`
-	// Leases to renew; each gets one RenewResult.
+	// Leases of the queue of the stream to renew; each gets one RenewResult. At most 1000. They
+	// are done before the settlements of the same frame.
 	Renewals []*RenewItem `protobuf:"bytes,4,rep,name=renewals,proto3" json:"renewals,omitempty"`
-	// Chosen by the client, rising; the answer to this frame repeats it.
+	// Chosen by the client, rising; the answer to this frame repeats it. A frame with 0 gets no
+	// answer and may carry only start and credit. Every other frame gets exactly one, an empty
+	// frame too (a ping). The server works on up to four frames of a stream at a time, so that
+	// answers may come in another order.
 	Sequence      int64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2066,16 +2073,22 @@ func (x *WorkRequest) GetSequence() int64 {
 // WorkStart opens a work stream.
 type WorkStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Queue to work.
+	// Queue to work. One that does not exist yet, or is paused, delivers when it can.
 	Queue string `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Name of the worker.
 	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
 	// Lease in milliseconds. 0 takes the default of the queue.
 	LeaseMs int64 `protobuf:"varint,3,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
-	// Most payload bytes unsettled at a time; 0 takes the server limit.
+	// Most payload bytes that are delivered on this stream and neither settled (by any call on
+	// this server) nor past their lease; one message is always allowed where there are none. 0
+	// sets no limit but the credit and what fits in a frame.
 	MaxOutstandingBytes int64 `protobuf:"varint,4,opt,name=max_outstanding_bytes,json=maxOutstandingBytes,proto3" json:"max_outstanding_bytes,omitempty"`
-	// End the leases that this stream still holds when it ends, instead of letting them run
-	// out. The attempts stay counted.
+	// End the leases that this stream still holds when the client ends it or its connection
+	// breaks, instead of letting them run out. The attempts stay counted. A stream holds what
+	// was delivered or renewed on it until it is settled, lost, or renewed by another call.
+	// Where the server ends the stream, or has said draining before, the leases are left alone:
+	// the worker goes on elsewhere. A stream that sets this or max_outstanding_bytes has at
+	// most about 16000 messages unsettled.
 	ReleaseOnClose bool `protobuf:"varint,5,opt,name=release_on_close,json=releaseOnClose,proto3" json:"release_on_close,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2146,7 +2159,8 @@ func (x *WorkStart) GetReleaseOnClose() bool {
 	return false
 }
 
-// WorkResponse is one frame that the server sends on a work stream.
+// WorkResponse is one frame that the server sends on a work stream: deliveries, an answer, or
+// a signal.
 type WorkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sequence of the frame it answers; 0 for deliveries and signals.
@@ -2157,9 +2171,12 @@ type WorkResponse struct {
 	SettleResults []*SettleResult `protobuf:"bytes,3,rep,name=settle_results,json=settleResults,proto3" json:"settle_results,omitempty"`
 	// renew_results[i] answers renewals[i] of the frame.
 	RenewResults []*RenewResult `protobuf:"bytes,4,rep,name=renew_results,json=renewResults,proto3" json:"renew_results,omitempty"`
-	// Claims that the worker should stop now.
+	// Claims that the worker should stop now. Only those that this stream was delivered, or
+	// renewed.
 	Revocations []*Revocation `protobuf:"bytes,5,rep,name=revocations,proto3" json:"revocations,omitempty"`
-	// The server is draining: open a stream on another connection.
+	// The server is draining, or the connection is old: open a stream on another connection.
+	// Nothing more is delivered. Settlements and renewals are still answered until the client
+	// half-closes, or for two seconds; then the stream ends OK.
 	Draining bool `protobuf:"varint,6,opt,name=draining,proto3" json:"draining,omitempty"`
 	// Database clock.
 	ServerTime    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=server_time,json=serverTime,proto3" json:"server_time,omitempty"`

@@ -56,7 +56,10 @@ type WorkerServiceClient interface {
 	BatchSettle(ctx context.Context, in *BatchSettleRequest, opts ...grpc.CallOption) (*BatchSettleResponse, error)
 	// Heartbeat renews over one stream and carries cancel and drain signals back.
 	Heartbeat(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[HeartbeatRequest, HeartbeatResponse], error)
-	// Work delivers messages as they become claimable, never more than the credit given.
+	// Work delivers messages as they become claimable, never more than the credit given, and
+	// takes settlements and renewals. While the database is away the stream stays open for half
+	// a minute; the client ends it by a half-close, after which nothing more is delivered and
+	// what was sent before is answered.
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error)
 }
 
@@ -199,7 +202,10 @@ type WorkerServiceServer interface {
 	BatchSettle(context.Context, *BatchSettleRequest) (*BatchSettleResponse, error)
 	// Heartbeat renews over one stream and carries cancel and drain signals back.
 	Heartbeat(grpc.BidiStreamingServer[HeartbeatRequest, HeartbeatResponse]) error
-	// Work delivers messages as they become claimable, never more than the credit given.
+	// Work delivers messages as they become claimable, never more than the credit given, and
+	// takes settlements and renewals. While the database is away the stream stays open for half
+	// a minute; the client ends it by a half-close, after which nothing more is delivered and
+	// what was sent before is answered.
 	Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error
 	mustEmbedUnimplementedWorkerServiceServer()
 }
