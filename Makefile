@@ -18,6 +18,10 @@ endif
 WITH ?= scripts/with-databases
 # How many times each benchmark runs; benchstat wants 6 or more to say something.
 COUNT ?= 1
+# The benchmark against other queues is a module of its own, which keeps them out of this one.
+PEERS := cmd/queuebox-bench
+# What `make bench-peers` adds to the command line: ARGS='--measures=throughput --rounds=5'.
+ARGS ?=
 # How long `make stress` loads each engine.
 STRESS ?= 10m
 
@@ -25,16 +29,17 @@ LINT := .tools/bin/golangci-lint
 BENCHSTAT := .tools/bin/benchstat
 
 .DEFAULT_GOAL := help
-.PHONY: help build test check generate lint fmt demo bench stress tools clean
+.PHONY: help build test check generate lint fmt demo bench bench-peers stress tools clean
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build bin/queuebox-server, static.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/queuebox-server ./cmd/queuebox-server
 
 test: ## Run all tests with the race detector, on SQLite, a private PostgreSQL and a private MariaDB.
 	$(WITH) $(GO) test $(TESTFLAGS) ./...
+	cd $(PEERS) && $(GO) test $(TESTFLAGS) ./...
 
 check: $(LINT) ## Check what is not a test: generated files, wire contract, vet, lint, dependencies.
 	scripts/step 'generated files are current' scripts/check-generated
@@ -42,9 +47,12 @@ check: $(LINT) ## Check what is not a test: generated files, wire contract, vet,
 	scripts/step 'buf format' scripts/buf format --diff --exit-code
 	scripts/step 'buf breaking' scripts/check-breaking
 	scripts/step 'go mod tidy' $(GO) mod tidy -diff
+	scripts/step 'go mod tidy, queuebox-bench' $(GO) -C $(PEERS) mod tidy -diff
 	scripts/step 'go vet' $(GO) vet ./...
+	scripts/step 'go vet, queuebox-bench' $(GO) -C $(PEERS) vet ./...
 	scripts/step 'who depends on whom' $(GO) test -count=1 ./internal/deptest
 	scripts/step 'golangci-lint' $(LINT) run ./...
+	cd $(PEERS) && ../../scripts/step 'golangci-lint, queuebox-bench' ../../$(LINT) run ./...
 
 generate: ## Make the generated files again (Python stubs: scripts/generate-python).
 	scripts/buf generate
@@ -52,9 +60,11 @@ generate: ## Make the generated files again (Python stubs: scripts/generate-pyth
 
 lint: $(LINT) ## Run golangci-lint alone.
 	$(LINT) run ./...
+	cd $(PEERS) && ../../$(LINT) run ./...
 
 fmt: $(LINT) ## Format Go and proto files.
 	$(LINT) fmt ./...
+	cd $(PEERS) && ../../$(LINT) fmt ./...
 	scripts/buf format -w
 
 demo: ## Run the webhook demo from nothing on SQLite, in under a minute.
@@ -62,6 +72,10 @@ demo: ## Run the webhook demo from nothing on SQLite, in under a minute.
 
 bench: ## Run the benchmarks on every engine; COUNT=6 for benchstat.
 	$(WITH) $(GO) test -run '^$$' -bench . -count=$(COUNT) -timeout=60m ./bench/...
+
+bench-peers: ## Measure this server and other queues in turns on one PostgreSQL (docs/benchmarks.md); ARGS=--help.
+	$(GO) build -C $(PEERS) -o ../../bin/queuebox-bench .
+	bin/queuebox-bench --json=docs/benchmarks/peers.json --markdown=docs/benchmarks.md --charts=docs/benchmarks $(ARGS)
 
 stress: ## Run the stress test on every engine, STRESS (10m) each: order, leases, settlements over crashes.
 	$(WITH) $(GO) test -count=1 -timeout=120m -v -run TestStress ./internal/stress -stress=$(STRESS)

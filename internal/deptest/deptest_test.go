@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -158,4 +159,18 @@ func TestNothingMadeForTestsReachesABinary(t *testing.T) {
 	requireNone(t, binaries, "it is made for tests",
 		ours("storage/storagetest"), ours("storage/faults"), ours("internal/testdb"), ours("internal/blackbox"),
 		ours("internal/proxy"), "github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak")
+}
+
+// TestPeersOfTheBenchmarkStayInTheirModule: cmd/queuebox-bench brings other queues along, and is a
+// module of its own so that nobody else gets them.
+func TestPeersOfTheBenchmarkStayInTheirModule(t *testing.T) {
+	packages := list(t, "./...")
+	requireNone(t, packages, "it belongs to the module cmd/queuebox-bench", "github.com/riverqueue/river", "github.com/nats-io", ours("cmd/queuebox-bench"))
+	for _, p := range packages {
+		require.False(t, within(p.ImportPath, ours("cmd/queuebox-bench")), "%s must be a module of its own", p.ImportPath)
+	}
+	text, err := os.ReadFile("../../go.mod")
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "riverqueue")
+	require.NotContains(t, string(text), "nats-io")
 }

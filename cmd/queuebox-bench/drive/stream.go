@@ -1,0 +1,157 @@
+package drive
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+
+	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+)
+
+// streams works a queue over Work streams, one a connection: every frame of deliveries is
+// answered by one frame with their completions and as much new credit. Producers beside it call
+// BatchEnqueue.
+type streams struct {
+	*callers
+}
+
+const (
+	streamCredit    = 1000
+	producers       = 2
+	producerBatch   = 1000
+	producerBalance = 8000
+)
+
+func openStream(ctx context.Context, s Spec) (load, error) {
+	l, err := callers{callers: connections, batch: 1}.open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return &streams{l.(*callers)}, nil //nolint:forcetypeassert // it is what open makes
+}
+
+type workStream = grpc.BidiStreamingClient[queueboxv1.WorkRequest, queueboxv1.WorkResponse]
+
+func (l *streams) start(ctx context.Context, i int, credit int32) (workStream, error) {
+	stream, err := l.stubs[i%len(l.stubs)].Work(ctx)
+	if err != nil {
+		return nil, missing(err)
+	}
+	err = stream.Send(&queueboxv1.WorkRequest{
+		Start:    &queueboxv1.WorkStart{Queue: l.spec.Queue, WorkerId: workerName(i), ReleaseOnClose: true},
+		Credit:   credit,
+		Sequence: 1,
+	})
+	if err != nil {
+		// The status of a stream stands in its receiving half.
+		_, err = stream.Recv()
+	}
+	return stream, missing(err)
+}
+
+func (l *streams) cycle(ctx context.Context, m *Meter) error {
+	b := newBalance(producerBalance)
+	return crowd(ctx, producers+connections, func(ctx context.Context, i int) error {
+		if i < producers {
+			return l.produce(ctx, l.stubs[i], b, m)
+		}
+		stream, err := l.start(ctx, i, streamCredit)
+		if err != nil {
+			return err
+		}
+		sent := map[int64]time.Time{}
+		for sequence := int64(2); ; sequence++ {
+			frame, err := stream.Recv()
+			if err != nil {
+				return missing(err)
+			}
+			if results := frame.GetSettleResults(); len(results) > 0 {
+				if err := settled(results); err != nil {
+					return err
+				}
+				m.Took(StepComplete, sent[frame.GetSequence()])
+				delete(sent, frame.GetSequence())
+				m.Done(len(results))
+				b.completed(len(results))
+			}
+			deliveries := frame.GetDeliveries()
+			if len(deliveries) == 0 {
+				continue
+			}
+			if err := b.start(ctx, len(deliveries)); err != nil {
+				return err
+			}
+			sent[sequence] = time.Now()
+			err = stream.Send(&queueboxv1.WorkRequest{
+				Sequence:    sequence,
+				Credit:      int32(len(deliveries)),
+				Settlements: completions(l.spec.Queue, deliveries),
+			})
+			if err != nil {
+				return fmt.Errorf("send on a work stream: %w", err)
+			}
+		}
+	})
+}
+
+// produce enqueues batches as room comes.
+func (l *streams) produce(ctx context.Context, s stubs, b *balance, m *Meter) error {
+	for {
+		if err := b.reserve(ctx, producerBatch); err != nil {
+			return err
+		}
+		start := time.Now()
+		if err := l.enqueue(ctx, s, producerBatch); err != nil {
+			return err
+		}
+		m.Took(StepEnqueue, start)
+		b.enqueued(producerBatch)
+	}
+}
+
+// latency lets one stream take what is enqueued singly.
+func (l *streams) latency(ctx context.Context, rate int, m *Meter) error {
+	started := newStarts(m)
+	return crowd(ctx, 2, func(ctx context.Context, i int) error {
+		if i == 0 {
+			return paced(ctx, rate, func(ctx context.Context) error {
+				_, err := l.stubs[0].Enqueue(ctx, &queueboxv1.EnqueueRequest{Queue: l.spec.Queue, Payload: started.body(l.spec.Payload)})
+				return err
+			}, m)
+		}
+		stream, err := l.start(ctx, i, streamCredit)
+		if err != nil {
+			return err
+		}
+		sent := map[int64]time.Time{}
+		for sequence := int64(2); ; sequence++ {
+			frame, err := stream.Recv()
+			if err != nil {
+				return missing(err)
+			}
+			if results := frame.GetSettleResults(); len(results) > 0 {
+				m.Took(StepComplete, sent[frame.GetSequence()])
+				delete(sent, frame.GetSequence())
+				m.Done(len(results))
+			}
+			if len(frame.GetDeliveries()) == 0 {
+				continue
+			}
+			for _, d := range frame.GetDeliveries() {
+				started.handle(bytes.TrimSpace(d.GetMessage().GetPayload()))
+			}
+			sent[sequence] = time.Now()
+			err = stream.Send(&queueboxv1.WorkRequest{
+				Sequence:    sequence,
+				Credit:      int32(len(frame.GetDeliveries())),
+				Settlements: completions(l.spec.Queue, frame.GetDeliveries()),
+			})
+			if err != nil {
+				return fmt.Errorf("send on a work stream: %w", err)
+			}
+		}
+	})
+}

@@ -1,0 +1,117 @@
+package drive
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	queuebox "github.com/queuebox/queuebox/client/go"
+)
+
+// workers runs the Worker of client/go with many handlers, each of which completes one message
+// and waits until that is durable. Producers beside it call EnqueueBatch on a client of their own.
+type workers struct {
+	handlers int
+
+	spec              Spec
+	producing, client *queuebox.Client
+	body              []byte
+}
+
+func (w workers) open(_ context.Context, s Spec) (load, error) {
+	w.spec, w.body = s, make([]byte, s.Payload)
+	var err error
+	quiet := queuebox.WithLogger(slog.New(slog.DiscardHandler))
+	if w.producing, err = queuebox.Dial(s.Server, quiet); err != nil {
+		return nil, fmt.Errorf("producer: %w", err)
+	}
+	if w.client, err = queuebox.Dial(s.Server, quiet); err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	return &w, nil
+}
+
+func (w *workers) close() {
+	_ = w.client.Close()
+	_ = w.producing.Close()
+}
+
+func (w *workers) fill(ctx context.Context, n int) error {
+	for ; n > 0; n -= producerBatch {
+		if err := w.enqueue(ctx, min(n, producerBatch)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *workers) enqueue(ctx context.Context, n int) error {
+	batch := make([]queuebox.NewMessage, n)
+	for i := range batch {
+		batch[i].Payload = w.body
+	}
+	_, err := w.producing.EnqueueBatch(ctx, w.spec.Queue, batch)
+	return err
+}
+
+func (w *workers) run(ctx context.Context, handler queuebox.Handler) error {
+	worker := queuebox.NewWorker(w.client, queuebox.WorkerConfig{Queue: w.spec.Queue, Concurrency: w.handlers, StopTimeout: 5 * time.Second})
+	return worker.Run(ctx, handler)
+}
+
+func (w *workers) cycle(ctx context.Context, m *Meter) error {
+	b := newBalance(producerBalance)
+	return crowd(ctx, producers+1, func(ctx context.Context, i int) error {
+		if i == producers {
+			return w.run(ctx, func(_ context.Context, h *queuebox.Handle) error {
+				if b.start(ctx, 1) != nil {
+					_, err := h.Release(context.WithoutCancel(ctx), 0) // the window is over
+					return err
+				}
+				start := time.Now()
+				// The context of the handle ends with its settlement; the call is not to.
+				if _, err := h.Complete(context.WithoutCancel(ctx)); err != nil {
+					return err
+				}
+				m.Took(StepComplete, start)
+				m.Done(1)
+				b.completed(1)
+				return nil
+			})
+		}
+		for {
+			if err := b.reserve(ctx, producerBatch); err != nil {
+				return err
+			}
+			start := time.Now()
+			if err := w.enqueue(ctx, producerBatch); err != nil {
+				return err
+			}
+			m.Took(StepEnqueue, start)
+			b.enqueued(producerBatch)
+		}
+	})
+}
+
+func (w *workers) latency(ctx context.Context, rate int, m *Meter) error {
+	started := newStarts(m)
+	return crowd(ctx, 2, func(ctx context.Context, i int) error {
+		if i == 0 {
+			return paced(ctx, rate, func(ctx context.Context) error {
+				_, err := w.producing.Enqueue(ctx, w.spec.Queue, queuebox.NewMessage{Payload: started.body(w.spec.Payload)})
+				return err
+			}, m)
+		}
+		return w.run(ctx, func(_ context.Context, h *queuebox.Handle) error {
+			started.handle(h.Message().Payload)
+			start := time.Now()
+			if _, err := h.Complete(context.WithoutCancel(ctx)); err != nil {
+				return err
+			}
+			m.Took(StepComplete, start)
+			m.Done(1)
+			return nil
+		})
+	})
+}
