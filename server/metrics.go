@@ -55,7 +55,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		labels:         queueLabels{limit: queueLabelLimit, known: map[string]struct{}{}},
+		labels:         queueLabels{limit: queueLabelLimit, known: map[string]*queueSeries{}},
 		enqueuedTotal:  counter("queuebox_messages_enqueued_total", "Messages inserted.", "queue"),
 		duplicateTotal: counter("queuebox_enqueue_duplicates_total", "Enqueues answered with the message that holds their idempotency key.", "queue"),
 		claimedTotal:   counter("queuebox_messages_claimed_total", "Messages delivered to workers, repeats of a claim included.", "queue"),
@@ -166,55 +166,66 @@ func (m *metrics) zero() {
 	m.queue("")
 }
 
-// queue returns the label of a queue and makes its series.
-func (m *metrics) queue(name string) string {
-	label, fresh := m.labels.label(name)
-	if fresh {
-		m.enqueuedTotal.WithLabelValues(label)
-		m.duplicateTotal.WithLabelValues(label)
-		m.claimedTotal.WithLabelValues(label)
-		m.redrivenTotal.WithLabelValues(label)
-		m.purgedTotal.WithLabelValues(label)
-		for _, o := range []storage.Outcome{
-			storage.OutcomeCompleted, storage.OutcomeRetried, storage.OutcomeDead, storage.OutcomeReleased, storage.OutcomeCancelled,
-		} {
-			m.settledTotal.WithLabelValues(label, outcomeLabel(o))
-		}
-		for _, s := range []string{"cancelled", "asked", "finished"} {
-			m.cancelTotal.WithLabelValues(label, s)
-		}
-		for _, s := range []string{"pending", "dead", "cancelled", "not_claimed"} {
-			m.revokeTotal.WithLabelValues(label, s)
-		}
-		for _, s := range []storage.ItemStatus{storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused} {
-			m.refusedTotal.WithLabelValues(label, statusLabel(s))
-		}
+// queue returns the series of a queue.
+func (m *metrics) queue(name string) *queueSeries { return m.labels.series(name, m.newQueueSeries) }
+
+// queueSeries are those of one queue. They are found once: looking a series up by its labels
+// costs several times as much as counting.
+type queueSeries struct {
+	enqueued, duplicate, claimed, redriven, purged prometheus.Counter
+	settled                                        [storage.OutcomeCancelled + 1]prometheus.Counter
+	refused                                        [storage.ItemKeyReused + 1]prometheus.Counter
+	cancelled, revoked                             map[string]prometheus.Counter
+}
+
+func (m *metrics) newQueueSeries(label string) *queueSeries {
+	s := &queueSeries{
+		enqueued:  m.enqueuedTotal.WithLabelValues(label),
+		duplicate: m.duplicateTotal.WithLabelValues(label),
+		claimed:   m.claimedTotal.WithLabelValues(label),
+		redriven:  m.redrivenTotal.WithLabelValues(label),
+		purged:    m.purgedTotal.WithLabelValues(label),
+		cancelled: map[string]prometheus.Counter{},
+		revoked:   map[string]prometheus.Counter{},
 	}
-	return label
+	for o := storage.OutcomeCompleted; o <= storage.OutcomeCancelled; o++ {
+		s.settled[o] = m.settledTotal.WithLabelValues(label, outcomeLabel(o))
+	}
+	for _, st := range []storage.ItemStatus{storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused} {
+		s.refused[st] = m.refusedTotal.WithLabelValues(label, statusLabel(st))
+	}
+	for _, state := range []string{"cancelled", "asked", "finished"} {
+		s.cancelled[state] = m.cancelTotal.WithLabelValues(label, state)
+	}
+	for _, result := range []string{"pending", "dead", "cancelled", "not_claimed"} {
+		s.revoked[result] = m.revokeTotal.WithLabelValues(label, result)
+	}
+	return s
 }
 
 func (m *metrics) enqueued(queue string, duplicate bool) {
-	label := m.queue(queue)
 	if duplicate {
-		m.duplicateTotal.WithLabelValues(label).Inc()
+		m.queue(queue).duplicate.Inc()
 		return
 	}
-	m.enqueuedTotal.WithLabelValues(label).Inc()
+	m.queue(queue).enqueued.Inc()
 }
 
 func (m *metrics) claimed(queue string, n int) {
 	if n > 0 {
-		m.claimedTotal.WithLabelValues(m.queue(queue)).Add(float64(n))
+		m.queue(queue).claimed.Add(float64(n))
 	}
 }
 
 func (m *metrics) settled(queue string, status storage.ItemStatus, outcome storage.Outcome) {
-	label := m.queue(queue)
+	s := m.queue(queue)
 	switch status {
 	case storage.ItemApplied:
-		m.settledTotal.WithLabelValues(label, outcomeLabel(outcome)).Inc()
+		if c := s.settled[outcome]; c != nil {
+			c.Inc()
+		}
 	case storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused:
-		m.refusedTotal.WithLabelValues(label, statusLabel(status)).Inc()
+		s.refused[status].Inc()
 	case storage.ItemAlreadySettled:
 	}
 }
@@ -249,7 +260,7 @@ func (m *metrics) cancelled(queue string, state storage.State) {
 		told = "asked"
 	case storage.StatePending, storage.StateCompleted, storage.StateDead:
 	}
-	m.cancelTotal.WithLabelValues(m.queue(queue), told).Inc()
+	m.queue(queue).cancelled[told].Inc()
 }
 
 func (m *metrics) revoked(queue string, res storage.RevokeResult) {
@@ -257,15 +268,17 @@ func (m *metrics) revoked(queue string, res storage.RevokeResult) {
 	if res.Revoked {
 		told = strings.ToLower(stateName(res.Message.State))
 	}
-	m.revokeTotal.WithLabelValues(m.queue(queue), told).Inc()
+	if c := m.queue(queue).revoked[told]; c != nil {
+		c.Inc()
+	}
 }
 
 func (m *metrics) redriven(queue string, n int) {
-	m.redrivenTotal.WithLabelValues(m.queue(queue)).Add(float64(n))
+	m.queue(queue).redriven.Add(float64(n))
 }
 
 func (m *metrics) purged(queue string, n int) {
-	m.purgedTotal.WithLabelValues(m.queue(queue)).Add(float64(n))
+	m.queue(queue).purged.Add(float64(n))
 }
 
 func outcomeLabel(o storage.Outcome) string {
@@ -354,34 +367,36 @@ type queueLabels struct {
 	limit int
 
 	mu    sync.RWMutex
-	known map[string]struct{}
+	known map[string]*queueSeries
+	other *queueSeries
 }
 
-// label returns the label of a queue, and whether it was never used before. The empty
-// name stands for all queues without a label of their own.
-func (l *queueLabels) label(name string) (string, bool) {
+// series returns the series of a queue, made where it is the first time. The empty name stands
+// for all queues without a label of their own.
+func (l *queueLabels) series(name string, fresh func(label string) *queueSeries) *queueSeries {
 	l.mu.RLock()
-	_, ok := l.known[name]
-	full := len(l.known) > l.limit
+	s, full := l.known[name], len(l.known) >= l.limit && l.other != nil
+	if s == nil && (full || name == "") {
+		s = l.other
+	}
 	l.mu.RUnlock()
-	switch {
-	case ok && name != "":
-		return name, false
-	case full && !ok:
-		return otherQueues, false
+	if s != nil {
+		return s
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, ok = l.known[name]
-	if name == "" {
-		l.known[name] = struct{}{}
-		return otherQueues, !ok
+	if l.other == nil {
+		l.other = fresh(otherQueues)
 	}
-	if !ok && len(l.known) > l.limit {
-		return otherQueues, false
+	switch {
+	case l.known[name] != nil:
+		return l.known[name]
+	case name == "" || len(l.known) >= l.limit:
+		return l.other
 	}
-	l.known[name] = struct{}{}
-	return name, !ok
+	s = fresh(name)
+	l.known[name] = s
+	return s
 }
 
 // placed counts what became of messages that transactions of others enqueued (E12).

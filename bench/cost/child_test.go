@@ -31,8 +31,10 @@ const (
 	pauseVariable = "QUEUEBOX_TEST_COST_PAUSE"
 	// plainVariable leaves the collector as Go has it.
 	plainVariable = "QUEUEBOX_TEST_COST_PLAIN"
-	roleServer    = "server"
-	roleEcho      = "echo"
+	// profilesVariable names a directory for profiles of the server process.
+	profilesVariable = "QUEUEBOX_TEST_COST_PROFILES"
+	roleServer       = "server"
+	roleEcho         = "echo"
 )
 
 // addresses is the first line that a child prints.
@@ -48,6 +50,18 @@ type usage struct {
 	Heap    uint64 // in use
 }
 
+// waiters is the number of claims that wait, as the server tells it.
+func (p *process) waiters(tb testing.TB) int {
+	tb.Helper()
+	var n int
+	for line := range strings.Lines(string(p.get(tb, "/metrics"))) {
+		if rest, ok := strings.CutPrefix(line, "queuebox_waiting_claims "); ok {
+			_, _ = fmt.Sscan(rest, &n)
+		}
+	}
+	return n
+}
+
 // child is the main function of a child process. It ends when its standard input does.
 func child(role string) int {
 	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // lives as long as the process
@@ -61,7 +75,7 @@ func child(role string) int {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	failed := make(chan error, 2)
-	go func() { failed <- http.Serve(control, controls()) }() //nolint:gosec // loopback, for a test
+	mux := controls()
 	switch role {
 	case roleServer:
 		pause, _ := time.ParseDuration(os.Getenv(pauseVariable))
@@ -75,12 +89,14 @@ func child(role string) int {
 		if err != nil {
 			return complain(err)
 		}
+		mux.Handle("/metrics", s.HTTP())
 		go func() { failed <- s.Serve(ctx, lis) }()
 	case roleEcho:
 		s := grpc.NewServer()
 		s.RegisterService(&echoService, nil)
 		go func() { failed <- s.Serve(lis) }()
 	}
+	go func() { failed <- http.Serve(control, mux) }() //nolint:gosec // loopback, for a test
 	out, _ := json.Marshal(addresses{GRPC: lis.Addr().String(), Control: control.Addr().String()})
 	fmt.Println(string(out)) //nolint:forbidigo // what the parent reads
 	ended := make(chan struct{})
@@ -102,7 +118,7 @@ func complain(err error) int {
 }
 
 // controls answers with the usage of the process, and with profiles.
-func controls() http.Handler {
+func controls() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/usage", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("gc") {
@@ -202,7 +218,7 @@ func (p *process) get(tb testing.TB, path string) []byte {
 // profile writes the profiles of the child's load into a directory, where one is asked for.
 func (p *process) profile(tb testing.TB, name string, load func()) {
 	tb.Helper()
-	dir := os.Getenv("QUEUEBOX_TEST_COST_PROFILES")
+	dir := os.Getenv(profilesVariable)
 	if dir == "" {
 		load()
 		return
@@ -214,5 +230,14 @@ func (p *process) profile(tb testing.TB, name string, load func()) {
 	require.NoError(tb, os.WriteFile(dir+"/"+name+".cpu", <-done, 0o600))
 	for _, kind := range []string{"allocs", "mutex", "block"} {
 		require.NoError(tb, os.WriteFile(dir+"/"+name+"."+kind, p.get(tb, "/debug/pprof/"+kind), 0o600))
+	}
+}
+
+// heap writes what is alive in the child into the directory of the profiles, where one is asked
+// for.
+func (p *process) heap(tb testing.TB, name string) {
+	tb.Helper()
+	if dir := os.Getenv(profilesVariable); dir != "" {
+		require.NoError(tb, os.WriteFile(dir+"/"+name+".heap", p.get(tb, "/debug/pprof/heap?gc=1"), 0o600))
 	}
 }

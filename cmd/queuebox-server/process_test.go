@@ -222,6 +222,31 @@ func get(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
+// TestProfilesAreServedWhereTheyWereAskedFor: the port of the metrics never has them.
+func TestProfilesAreServedWhereTheyWereAskedFor(t *testing.T) {
+	p := start(t, t.TempDir(), blackbox.Binary(t), []string{"serve", "--debug-listen=127.0.0.1:0"}, anyPort)
+	var metrics string
+	for metrics == "" {
+		if line := strings.Fields(p.line(t)); len(line) > 1 && line[0] == "metrics" {
+			metrics, _, _ = strings.Cut(strings.TrimPrefix(line[1], "http://"), "/")
+		}
+	}
+	told := regexp.MustCompile(`profiles can be taken.* listen=(\S+)`)
+	require.Eventually(t, func() bool { return told.MatchString(p.stderr.String()) }, patience, 10*time.Millisecond)
+	debug := told.FindStringSubmatch(p.stderr.String())[1]
+	for _, profile := range []string{"heap", "goroutine", "mutex", "block", "allocs"} {
+		code, body := get(t, "http://"+debug+"/debug/pprof/"+profile+"?debug=1")
+		require.Equal(t, http.StatusOK, code, profile)
+		require.NotEmpty(t, body)
+	}
+	code, _ := get(t, "http://"+debug+"/debug/pprof/cmdline")
+	require.Equal(t, http.StatusNotFound, code, "the command line may hold a password")
+	code, _ = get(t, "http://"+metrics+"/debug/pprof/heap")
+	require.Equal(t, http.StatusNotFound, code)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, p.wait(t), p.stderr)
+}
+
 func TestInterruptDrainsToo(t *testing.T) {
 	p := start(t, t.TempDir(), blackbox.Binary(t), []string{"serve"}, anyPort)
 	p.block(t)

@@ -46,12 +46,18 @@ func (c *serveCmd) Run(a *app) error {
 		return err
 	}
 	defer func() { _ = lis.Close() }()
-	var metrics net.Listener
+	var metrics, profiles net.Listener
 	if !c.MetricsOff() {
 		if metrics, err = listen(ctx, "metrics-listen", c.MetricsListen); err != nil {
 			return err
 		}
 		defer func() { _ = metrics.Close() }()
+	}
+	if c.DebugListen != "" {
+		if profiles, err = listen(ctx, "debug-listen", c.DebugListen); err != nil {
+			return err
+		}
+		defer func() { _ = profiles.Close() }()
 	}
 
 	place := shownStorage(c.Storage)
@@ -75,7 +81,15 @@ func (c *serveCmd) Run(a *app) error {
 		return fmt.Errorf("standard output: %w", err)
 	}
 	c.warn(logger)
-	return serve(ctx, srv, lis, metrics, logger)
+	var web []webPort
+	if metrics != nil {
+		web = append(web, webPort{"metrics", metrics, srv.HTTP()})
+	}
+	if profiles != nil {
+		logger.Info("profiles can be taken", slog.String("listen", profiles.Addr().String()))
+		web = append(web, webPort{"debug", profiles, profiling()})
+	}
+	return serve(ctx, srv, lis, web, logger)
 }
 
 // closeTimeout bounds how long the end of the process waits for the storage: a database
@@ -116,23 +130,30 @@ func listen(ctx context.Context, option, address string) (net.Listener, error) {
 	return lis, nil
 }
 
-// serve runs both ports and returns when the drain is over. The HTTP port outlives the
+// webPort is a port that speaks HTTP.
+type webPort struct {
+	name    string
+	lis     net.Listener
+	handler http.Handler
+}
+
+// serve runs all ports and returns when the drain is over. The HTTP ports outlive the
 // drain, so that /readyz can say no while running calls end.
-func serve(ctx context.Context, srv *server.Server, lis, metrics net.Listener, logger *slog.Logger) error {
+func serve(ctx context.Context, srv *server.Server, lis net.Listener, ports []webPort, logger *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	failed := make(chan error, 1)
-	if metrics != nil {
+	failed := make(chan error, len(ports))
+	for _, port := range ports {
 		web := &http.Server{
-			Handler:           srv.HTTP(),
+			Handler:           port.handler,
 			ReadHeaderTimeout: 5 * time.Second,
 			IdleTimeout:       2 * time.Minute,
 			ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		}
 		defer func() { _ = web.Close() }()
 		go func() {
-			if err := web.Serve(metrics); !errors.Is(err, http.ErrServerClosed) {
-				failed <- fmt.Errorf("metrics port: %w", err)
+			if err := web.Serve(port.lis); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("%s port: %w", port.name, err)
 				cancel()
 			}
 		}()

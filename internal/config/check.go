@@ -109,6 +109,16 @@ func (o *ListenOptions) Check() error {
 		return fmt.Errorf("listen: %s can be reached from other machines and this server has no encryption and no authentication;"+
 			" listen on 127.0.0.1, or pass --insecure on a network that you trust", o.Listen)
 	}
+	if o.DebugListen != "" {
+		loopback, err := isLoopback(o.DebugListen)
+		if err != nil {
+			return fmt.Errorf("debug-listen: %w", err)
+		}
+		if !loopback {
+			return fmt.Errorf("debug-listen: %s can be reached from other machines, and whoever reaches it can slow the server down;"+
+				" listen on 127.0.0.1 and take profiles there, or through a tunnel", o.DebugListen)
+		}
+	}
 	if o.MetricsOff() {
 		return nil
 	}

@@ -93,7 +93,7 @@ func TestEveryOptionInEveryWay(t *testing.T) {
 	other := map[string]string{
 		"config": write(t, ""), "storage": "sqlite://other.db", "storage-file": secret, "listen-url": "postgres://h/d",
 		"listen-url-file": secret, "max-conns": "3", "auto-migrate": "true", "allow-unsafe-durability": "true",
-		"listen": "127.0.0.1:1", "metrics-listen": "off", "insecure": "true", "max-connection-age": "1m", "drain-timeout": "1s",
+		"listen": "127.0.0.1:1", "metrics-listen": "off", "debug-listen": "127.0.0.1:2", "insecure": "true", "max-connection-age": "1m", "drain-timeout": "1s",
 		"max-wait": "1s", "poll-interval": "20ms", "max-waiters": "1", "max-payload-bytes": "2KiB", "create-queues": "false",
 		"max-queues": "1", "queue-labels": "1", "queue-lease": "2s", "queue-min-lease": "2s", "queue-max-lease": "1m",
 		"queue-max-attempts": "1", "queue-retry-min": "2s", "queue-retry-max": "2s", "queue-retry-multiplier": "3",
@@ -254,6 +254,10 @@ func TestLoopbackRule(t *testing.T) {
 		{args: []string{"--listen=127.0.0.1:99999"}, want: `listen: want a port of 0 to 65535, got "127.0.0.1:99999"`},
 		{args: []string{"--metrics-listen=127.0.0.1:http"}, want: "metrics-listen: want a port of 0 to 65535"},
 		{args: []string{"--metrics-listen=0.0.0.0:7421"}},
+		{args: []string{"--debug-listen=127.0.0.1:7422"}},
+		{args: []string{"--debug-listen=0.0.0.0:7422"}, want: "take profiles there"},
+		{args: []string{"--debug-listen=0.0.0.0:7422", "--insecure"}, want: "take profiles there"},
+		{args: []string{"--debug-listen=7422"}, want: "debug-listen: want HOST:PORT"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args[0], func(t *testing.T) {

@@ -55,6 +55,7 @@ type ConnectionOptions struct {
 type ListenOptions struct {
 	AddressOption
 	MetricsListen string `default:"127.0.0.1:7421" placeholder:"HOST:PORT" group:"Network" help:"Address of the HTTP port with /metrics, /livez and /readyz. Empty or 'off' opens none. Other than loopback addresses are allowed with a warning: the page names queues, and never shows a message."`
+	DebugListen   string `placeholder:"HOST:PORT" group:"Network" help:"Address of an HTTP port with profiles of the process under /debug/pprof/, for 'go tool pprof'. Loopback addresses only. Empty opens none."`
 	Insecure      bool   `negatable:"" group:"Network" help:"Serve gRPC without encryption and without authentication on an address that others can reach. Only for a network that you trust whole."`
 }
 
