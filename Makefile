@@ -39,6 +39,7 @@ build: ## Build bin/queuebox-server, static.
 
 test: ## Run all tests with the race detector, on SQLite, a private PostgreSQL and a private MariaDB.
 	$(WITH) $(GO) test $(TESTFLAGS) ./...
+	$(GO) test -count=1 -run Memory ./bench/cost
 	cd $(PEERS) && $(GO) test $(TESTFLAGS) ./...
 
 check: $(LINT) ## Check what is not a test: generated files, wire contract, vet, lint, dependencies.
