@@ -8,10 +8,9 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
-
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
 // callLog writes one line for each finished call. What the line says is gathered only where the

@@ -39,12 +39,13 @@ type methodMetrics struct {
 
 func newCallMetrics(reg prometheus.Registerer, now func() time.Time) (*callMetrics, error) {
 	labels := []string{"grpc_type", "grpc_service", "grpc_method"}
+	withCode := []string{"grpc_type", "grpc_service", "grpc_method", "grpc_code"}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &callMetrics{
 		started:  counter("grpc_server_started_total", "Calls begun.", labels...),
-		handled:  counter("grpc_server_handled_total", "Calls ended, by code.", append(labels, "grpc_code")...),
+		handled:  counter("grpc_server_handled_total", "Calls ended, by code.", withCode...),
 		received: counter("grpc_server_msg_received_total", "Requests and frames of streams received.", labels...),
 		sent:     counter("grpc_server_msg_sent_total", "Answers and frames of streams sent.", labels...),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{

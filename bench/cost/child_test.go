@@ -64,11 +64,11 @@ func (p *process) waiters(tb testing.TB) int {
 
 // child is the main function of a child process. It ends when its standard input does.
 func child(role string) int {
-	lis, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // lives as long as the process
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return complain(err)
 	}
-	control, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // lives as long as the process
+	control, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return complain(err)
 	}
@@ -96,9 +96,9 @@ func child(role string) int {
 		s.RegisterService(&echoService, nil)
 		go func() { failed <- s.Serve(lis) }()
 	}
-	go func() { failed <- http.Serve(control, mux) }() //nolint:gosec // loopback, for a test
+	go func() { failed <- http.Serve(control, mux) }()
 	out, _ := json.Marshal(addresses{GRPC: lis.Addr().String(), Control: control.Addr().String()})
-	fmt.Println(string(out)) //nolint:forbidigo // what the parent reads
+	fmt.Println(string(out))
 	ended := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -204,15 +204,23 @@ func (p *process) usage(tb testing.TB, gc bool) usage {
 
 func (p *process) get(tb testing.TB, path string) []byte {
 	tb.Helper()
-	req, err := http.NewRequestWithContext(context.WithoutCancel(tb.Context()), http.MethodGet, "http://"+p.Control+path, http.NoBody)
-	require.NoError(tb, err)
-	req.Close = true
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(tb, err)
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
+	body, err := p.fetch(context.WithoutCancel(tb.Context()), path)
 	require.NoError(tb, err)
 	return body
+}
+
+func (p *process) fetch(ctx context.Context, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Control+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return io.ReadAll(resp.Body)
 }
 
 // profile writes the profiles of the child's load into a directory, where one is asked for.
@@ -224,10 +232,18 @@ func (p *process) profile(tb testing.TB, name string, load func()) {
 		return
 	}
 	name = strings.NewReplacer("/", "-", "=", "-").Replace(name)
-	done := make(chan []byte, 1)
-	go func() { done <- p.get(tb, "/debug/pprof/profile?seconds=8") }()
+	p.get(tb, "/contention")
+	done := make(chan struct{})
+	var taken []byte
+	var err error
+	go func() {
+		defer close(done)
+		taken, err = p.fetch(context.WithoutCancel(tb.Context()), "/debug/pprof/profile?seconds=8")
+	}()
 	load()
-	require.NoError(tb, os.WriteFile(dir+"/"+name+".cpu", <-done, 0o600))
+	<-done
+	require.NoError(tb, err)
+	require.NoError(tb, os.WriteFile(dir+"/"+name+".cpu", taken, 0o600))
 	for _, kind := range []string{"allocs", "mutex", "block"} {
 		require.NoError(tb, os.WriteFile(dir+"/"+name+"."+kind, p.get(tb, "/debug/pprof/"+kind), 0o600))
 	}
