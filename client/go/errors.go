@@ -85,6 +85,7 @@ const (
 
 // Causes of a lost claim in Error.Cause. CauseLocalDeadline comes from the client: no renewal
 // was accepted in time, so the claim is treated as lost whatever the server thinks (K2).
+// CauseSignal is a loss that the server told over a stream, which does not carry its cause (T6).
 const (
 	CauseLeaseExpired  = "LEASE_EXPIRED"
 	CauseSuperseded    = "SUPERSEDED"
@@ -92,6 +93,7 @@ const (
 	CauseCancelled     = "CANCELLED"
 	CauseNotClaimed    = "NOT_CLAIMED"
 	CauseLocalDeadline = "LOCAL_DEADLINE"
+	CauseSignal        = "SIGNAL"
 )
 
 // errorDomain is the domain of every ErrorInfo that a QueueBox server makes.
@@ -231,10 +233,18 @@ func reasonOf(r queueboxv1.ErrorReason) Reason {
 	return Reason(name[len(prefix):])
 }
 
+// signalledLoss is the error of a claim that is gone as a signal on a stream says (T6).
+func signalledLoss() *Error {
+	return lossOf("work", CauseSignal, "the server said on the work stream that the claim is gone")
+}
+
 // localLoss is the error of a claim whose local deadline passed.
 func localLoss(op string) *Error {
-	metadata := map[string]string{"cause": CauseLocalDeadline}
-	const text = "no renewal was accepted before the local deadline of the lease"
+	return lossOf(op, CauseLocalDeadline, "no renewal was accepted before the local deadline of the lease")
+}
+
+func lossOf(op, cause, text string) *Error {
+	metadata := map[string]string{"cause": cause}
 	e := &Error{Op: op, Reason: ReasonClaimLost, status: statusOf(codes.FailedPrecondition, text, ReasonClaimLost, metadata)}
 	e.setMetadata(metadata)
 	return e

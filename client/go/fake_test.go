@@ -48,12 +48,16 @@ type fake struct {
 	lease  time.Duration
 	serial int
 	conns  []net.Conn
+	// streams take what is to be sent on the Work streams.
+	streams []chan *queueboxv1.WorkResponse
 	// denied is a queue that nobody may settle messages of.
 	denied string
 	// written holds the tokens that were settled, claimed what each claim_id was given.
 	written map[string]bool
 	claimed map[string][]*queueboxv1.ClaimedMessage
 
+	// onWork takes a stream over; it is false where the fake shall go on with it.
+	onWork   func(n int, stream workServer) (handled bool, err error)
 	onClaim  func(ctx context.Context, n int, req *queueboxv1.ClaimRequest) (*queueboxv1.ClaimResponse, error)
 	onRenew  func(ctx context.Context, n int, req *queueboxv1.BatchRenewRequest) (*queueboxv1.BatchRenewResponse, error)
 	onSettle func(ctx context.Context, n int, method string) (write bool, err error)
@@ -350,6 +354,23 @@ func failure(t *testing.T, code codes.Code, reason Reason, metadata map[string]s
 	require.NoError(t, err)
 	return st.Err()
 }
+
+// bothWays tells a story twice: its workers get their messages over a stream, then by claims.
+func bothWays(t *testing.T, story func(t *testing.T, f *fake, c *Client), opts ...Option) {
+	t.Helper()
+	for way, name := range map[Delivery]string{DeliverStream: "stream", DeliverPoll: "poll"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, f *fake, c *Client) {
+				ways.Store(c, way)
+				defer ways.Delete(c)
+				story(t, f, c)
+			}, opts...)
+		})
+	}
+}
+
+// ways holds the delivery that a test wants, by client.
+var ways sync.Map
 
 // claimN claims n messages that the fake has.
 func claimN(t *testing.T, c *Client, n int) []*Handle {

@@ -104,7 +104,7 @@ func (h *Handle) Context() context.Context { return h.ctx }
 // CancelRequested is closed when a producer or an operator asked for this work to stop. The claim
 // still holds: Complete still completes, DeadLetter still dead-letters, Retry and Release end the
 // message as cancelled (S14). The client learns of it with a renewal, so within a third of the
-// lease.
+// lease, and a worker that has a stream at once.
 func (h *Handle) CancelRequested() <-chan struct{} { return h.cancelRequested }
 
 // done tells whether nothing is left to settle.
@@ -121,6 +121,14 @@ func (h *Handle) abandon(cause error) {
 	if h.state == held {
 		h.end(cause)
 		h.renewer.stopIfIdle()
+	}
+}
+
+// ask tells the work that it should stop. The renewer's mutex is held.
+func (h *Handle) ask() {
+	if !h.asked {
+		h.asked = true
+		close(h.cancelRequested)
 	}
 }
 

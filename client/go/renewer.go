@@ -55,12 +55,7 @@ func (r *renewer) add(handles ...*Handle) bool {
 }
 
 // signal wakes the goroutine.
-func (r *renewer) signal() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
+func (r *renewer) signal() { poke(r.wake) }
 
 // stopIfIdle lets the goroutine end once the last handle is gone. The mutex is held.
 func (r *renewer) stopIfIdle() {
@@ -180,9 +175,8 @@ func (r *renewer) answer(h *Handle, result *queueboxv1.RenewResult, sent time.Ti
 		h.deadline = sent.Add(h.lease)
 		h.due = sent.Add(renewInterval(h.lease))
 		h.retries = retryPauses(h.lease)
-		if renewed.GetCancelRequested() && !h.asked {
-			h.asked = true
-			close(h.cancelRequested)
+		if renewed.GetCancelRequested() {
+			h.ask()
 		}
 		return
 	}

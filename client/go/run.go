@@ -7,8 +7,6 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/codes"
 )
 
 const (
@@ -43,89 +41,9 @@ type run struct {
 // runningKey names a message that a handler of the client works on.
 type runningKey struct{ queue, id string }
 
-// claim keeps the slots filled until ctx ends or an error comes that will not go away.
-func (r *run) claim(ctx context.Context) error {
-	pause := pauses{base: 100 * time.Millisecond, limit: 5 * time.Second}
-	for {
-		free := r.free(ctx)
-		if free == 0 {
-			return nil
-		}
-		handles, err := r.client.Claim(ctx, ClaimOptions{
-			Queue:    r.config.Queue,
-			Max:      free,
-			Lease:    r.config.Lease,
-			Wait:     longestPoll,
-			WorkerID: r.config.WorkerID,
-			MaxBytes: r.config.MaxBytes,
-		})
-		for range free - len(handles) {
-			<-r.slots
-		}
-		for i, h := range handles {
-			if i >= free {
-				r.slots <- struct{}{} // a server that gives more than was asked for
-			}
-			r.begin(ctx, h)
-		}
-		switch {
-		case err == nil:
-			pause.failures = 0
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the end of ctx is how a run is stopped
-		case hopeless(err):
-			return err
-		default:
-			r.logger.ErrorContext(ctx, "claim failed", "error", err)
-			if r.client.sleep(ctx, pause.next(0)) != nil {
-				return nil //nolint:nilerr // the end of ctx is how a run is stopped
-			}
-		}
-	}
-}
-
-// free waits for a slot and takes all there are, up to what one claim may ask for; 0 means that
-// ctx ended.
-func (r *run) free(ctx context.Context) int {
-	select {
-	case <-ctx.Done():
-		return 0
-	case r.slots <- struct{}{}:
-	}
-	if ctx.Err() != nil {
-		<-r.slots
-		return 0
-	}
-	for n := 1; n < maxClaim; n++ {
-		select {
-		case r.slots <- struct{}{}:
-		default:
-			return n
-		}
-	}
-	return maxClaim
-}
-
-// hopeless tells errors of a claim that repeating cannot mend.
-func hopeless(err error) bool {
-	var e *Error
-	if !errors.As(err, &e) {
-		return errors.Is(err, ErrClosed)
-	}
-	switch e.Code() {
-	case codes.InvalidArgument, codes.Unimplemented:
-		return true
-	case codes.ResourceExhausted:
-		return false
-	default:
-		// Without a reason it is not the server that speaks: a source of tokens that has none
-		// for a moment, a proxy that is being configured.
-		return e.refused() && e.Reason != ""
-	}
-}
-
-// begin starts the task of a handle. One that arrived while ctx ended goes back unseen.
-func (r *run) begin(ctx context.Context, h *Handle) {
+// begin starts the task of a handle, which frees the slot it has. One that arrived while ctx ended
+// goes back unseen.
+func (r *run) begin(ctx context.Context, h *Handle, slot bool) {
 	r.mu.Lock()
 	r.live[h] = struct{}{}
 	r.mu.Unlock()
@@ -135,7 +53,9 @@ func (r *run) begin(ctx context.Context, h *Handle) {
 			r.mu.Lock()
 			delete(r.live, h)
 			r.mu.Unlock()
-			<-r.slots
+			if slot {
+				<-r.slots
+			}
 		}()
 		if ctx.Err() != nil {
 			r.release(h, 0)
@@ -158,22 +78,37 @@ func (r *run) task(h *Handle) {
 	defer cancel(nil)
 	stop := context.AfterFunc(r.handling, func() { cancel(context.Cause(r.handling)) })
 	defer stop()
-	r.settle(h, r.call(ctx, h))
+
+	err := errGoexit
+	// Deferred, so that a handler that ends its goroutine (runtime.Goexit, as a failing test
+	// does) has its message settled like any other.
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{value: v}
+			r.logger.ErrorContext(ctx, "handler panicked", "message_id", h.message.ID, "attempt", h.message.Attempt,
+				"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		}
+		r.settle(h, err)
+	}()
+	err = r.handler(ctx, h)
 }
 
 // enter waits until no other handler of this client works on the message (K8). It is false where
 // the message does not run here: it has been given back, or its claim is lost.
 func (r *run) enter(h *Handle) (leave func(), ok bool) {
 	key := runningKey{h.message.Queue, h.message.ID}
+	other, leave := r.client.enter(key)
+	if leave != nil {
+		return leave, true
+	}
 	patience := time.NewTimer(holdBack)
 	defer patience.Stop()
 	for {
-		other, leave := r.client.enter(key)
-		if leave != nil {
-			return leave, true
-		}
 		select {
 		case <-other:
+			if other, leave = r.client.enter(key); leave != nil {
+				return leave, true
+			}
 		case <-h.Context().Done():
 			return nil, false
 		case <-r.handling.Done():
@@ -203,27 +138,6 @@ func (c *Client) enter(key runningKey) (other <-chan struct{}, leave func()) {
 		c.mu.Unlock()
 		close(ended)
 	}
-}
-
-// call runs the handler and makes every way it can end an error.
-func (r *run) call(ctx context.Context, h *Handle) (err error) {
-	returned := make(chan struct{})
-	// A goroutine of its own, so that a handler that ends its goroutine (runtime.Goexit, as a
-	// failing test does) takes nothing of the worker with it.
-	go func() {
-		defer close(returned)
-		err = errGoexit
-		defer func() {
-			if v := recover(); v != nil {
-				err = &panicError{value: v}
-				r.logger.ErrorContext(ctx, "handler panicked", "message_id", h.message.ID, "attempt", h.message.Attempt,
-					"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-			}
-		}()
-		err = r.handler(ctx, h)
-	}()
-	<-returned
-	return err
 }
 
 // settle ends the handle as the handler's result asks.
@@ -306,21 +220,24 @@ func (r *run) failed(h *Handle, err error) {
 
 // stop ends the run within its budget (K7): most of it for the handlers to finish by themselves,
 // a tenth for them to see that they are asked to end, a tenth for giving back what is left.
-func (r *run) stop() error {
+//
+// The budget counts from at, the end of the context.
+func (r *run) stop(at time.Time) error {
 	budget := r.config.StopTimeout
+	until := func(tenths time.Duration) time.Duration { return max(at.Add(budget*tenths/10).Sub(now()), 0) }
 	idle := make(chan struct{})
 	go func() {
 		r.tasks.Wait()
 		close(idle)
 	}()
-	end := time.AfterFunc(budget, func() { r.endSettling(ErrStopped) })
+	end := time.AfterFunc(until(10), func() { r.endSettling(ErrStopped) })
 	defer end.Stop()
 
-	if within(idle, budget*8/10) {
+	if within(idle, until(8)) {
 		return nil
 	}
 	r.endHandling(ErrStopped)
-	if within(idle, budget/10) {
+	if within(idle, until(9)) {
 		return nil
 	}
 	var releases sync.WaitGroup

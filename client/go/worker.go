@@ -20,6 +20,22 @@ const DefaultStopTimeout = 30 * time.Second
 // its stack.
 type Handler func(ctx context.Context, h *Handle) error
 
+// Delivery is how messages come to a worker.
+type Delivery int
+
+const (
+	// DeliverStream keeps one Work stream open, over which the server delivers messages as they
+	// become claimable, for free slots only, and tells at once that a claim is lost or that its
+	// work should stop. A stream that ends is replaced by another. Where a server or a proxy on
+	// the way has no streams, the worker claims by single calls, and tries a stream again after
+	// some minutes. What was on its way when a connection breaks comes back when its lease has
+	// run out, and the attempt counts.
+	DeliverStream Delivery = iota
+	// DeliverPoll claims by single calls that wait for messages at the server. A claim whose
+	// answer was lost is answered again (C14), so a connection that breaks costs no lease.
+	DeliverPoll
+)
+
 // WorkerConfig says what a worker does.
 type WorkerConfig struct {
 	// Queue to work.
@@ -35,7 +51,10 @@ type WorkerConfig struct {
 	// WorkerID names the worker, at most 255 bytes; empty takes the name of the client. Give
 	// each worker its own.
 	WorkerID string
-	// MaxBytes is the most payload bytes of one claim; 0 takes the limit of the server.
+	// Delivery is how messages come: over a stream unless it says otherwise.
+	Delivery Delivery
+	// MaxBytes is the most payload bytes of one claim; 0 takes the limit of the server. It makes
+	// the delivery DeliverPoll, since a stream has no single claims.
 	MaxBytes int64
 	// Logger takes what handlers return and how claims end; nil takes that of the client, which
 	// is slog.Default where WithLogger sets none.
@@ -146,6 +165,13 @@ func (w *Worker) Run(ctx context.Context, handler Handler) error {
 	r.handling, r.endHandling = context.WithCancelCause(beyond)
 	defer r.endHandling(ErrStopped)
 
-	err := r.claim(ctx)
-	return errors.Join(err, r.stop())
+	ended := make(chan time.Time, 1)
+	defer context.AfterFunc(ctx, func() { ended <- now() })()
+	err := r.deliver(ctx)
+	at := now()
+	select {
+	case at = <-ended: // the stream took a moment to close
+	default:
+	}
+	return errors.Join(err, r.stop(at))
 }
