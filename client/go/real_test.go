@@ -173,7 +173,7 @@ func TestReal_S7_NothingIsLostAndNothingDoubledWhileConnectionsBreak(t *testing.
 	)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	worker := queuebox.NewWorker(c, queuebox.WorkerConfig{Queue: "q", Concurrency: 4, Lease: time.Minute})
+	worker := queuebox.NewWorker(c, queuebox.WorkerConfig{Queue: "q", Concurrency: 4, Lease: time.Minute, Delivery: queuebox.DeliverPoll})
 	go func() {
 		ended <- worker.Run(ctx, func(_ context.Context, h *queuebox.Handle) error {
 			mu.Lock()
