@@ -331,6 +331,8 @@ func (s *Server) drain(ctx context.Context) {
 		s.grpc.Stop()
 		<-stopped
 	}
+	// What was claimed for callers that were sent elsewhere goes back before the end (C15).
+	s.api.dispatch.Settle(ctx)
 	s.log.InfoContext(ctx, "drained")
 }
 
