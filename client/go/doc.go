@@ -13,6 +13,9 @@
 //
 // # What goes over the wire
 //
+// A Worker gets its messages over one Work stream and asks for as many as it has free slots; see
+// DeliverStream and DeliverPoll.
+//
 // Handles are single, calls are not: the renewals of a queue share their requests, and what handles
 // settle while a call is under way goes out as one BatchSettle when it is answered. A settlement
 // alone is sent at once. So interceptors see BatchSettle beside Complete, Retry, DeadLetter and
