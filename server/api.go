@@ -35,6 +35,7 @@ type api struct {
 	full     *fullness
 	blocked  *blockedCache
 	dispatch *dispatch.Dispatcher
+	join     *dispatch.Joiner
 	errors   *errorMapper
 	metrics  *metrics
 	streams  *streams

@@ -37,13 +37,18 @@ func newCatalog(store storage.Admin, now func() time.Time, timeout time.Duration
 
 // get returns a queue with settings at most a second old; storage.ErrQueueNotFound.
 func (c *catalog) get(ctx context.Context, name string) (storage.Queue, error) {
+	if q, ok := c.fresh(name); ok {
+		return q, nil
+	}
+	return c.read(ctx, name)
+}
+
+// fresh returns what get would without asking anybody.
+func (c *catalog) fresh(name string) (storage.Queue, bool) {
 	c.mu.RLock()
 	e, ok := c.byName[name]
 	c.mu.RUnlock()
-	if ok && c.now().Sub(e.read) < catalogTTL {
-		return e.queue, nil
-	}
-	return c.read(ctx, name)
+	return e.queue, ok && c.now().Sub(e.read) < catalogTTL
 }
 
 // id returns a queue of which only the id matters; storage.ErrQueueNotFound.

@@ -107,11 +107,11 @@ func contentHash(req *queueboxv1.EnqueueRequest) [32]byte {
 	})
 }
 
-// enqueue finds or makes the queues, inserts, and tells those who wait. names[i] is the
-// queue of ms[i].
+// enqueue finds or makes the queues and inserts, joined with other calls. names[i] is the queue
+// of ms[i].
 func (a *api) enqueue(ctx context.Context, names []string, ms []storage.NewMessage) (storage.EnqueueResult, error) {
-	queues := map[string]storage.Queue{}
-	counts := map[string]int64{}
+	queues := make(map[string]storage.Queue, 1)
+	var counts map[string]int64 // made for a queue that bounds its messages
 	for i, name := range names {
 		q, ok := queues[name]
 		if !ok {
@@ -122,26 +122,31 @@ func (a *api) enqueue(ctx context.Context, names []string, ms []storage.NewMessa
 			queues[name] = q
 		}
 		ms[i].QueueID = q.ID
-		counts[name]++
+		if q.MaxMessages > 0 {
+			if counts == nil {
+				counts = map[string]int64{}
+			}
+			counts[name]++
+		}
 	}
-	entered, err := a.enterAll(ctx, queues, counts)
-	if err != nil {
-		return storage.EnqueueResult{}, err
+	entered := func([]string, storage.EnqueueResult) {}
+	if counts != nil {
+		var err error
+		if entered, err = a.enterAll(ctx, queues, counts); err != nil {
+			return storage.EnqueueResult{}, err
+		}
 	}
-	call, cancel := a.statement(ctx)
-	defer cancel()
-	res, err := a.store.Enqueue(call, storage.EnqueueParams{Messages: ms})
+	res, err := a.join.Enqueue(ctx, connection(ctx), ms)
+	for i, item := range res.Items {
+		if item.Status == storage.EnqueueKeyReused {
+			res.Items, err = nil, keyReused(i, len(ms))
+			break
+		}
+	}
 	entered(names, res)
 	if err != nil {
 		return storage.EnqueueResult{}, err
 	}
-	a.clock.seen(res.Now, a.now())
-	for i, item := range res.Items {
-		if item.Status == storage.EnqueueKeyReused {
-			return storage.EnqueueResult{}, keyReused(i, len(ms))
-		}
-	}
-	a.announce(ms, res)
 	for i, name := range names {
 		a.metrics.enqueued(name, res.Items[i].Status == storage.EnqueueDuplicate)
 	}
@@ -151,6 +156,9 @@ func (a *api) enqueue(ctx context.Context, names []string, ms []storage.NewMessa
 func (a *api) queueForEnqueue(ctx context.Context, name string) (storage.Queue, error) {
 	if !a.cfg.CreateQueues {
 		return a.catalog.get(ctx, name)
+	}
+	if q, known := a.catalog.fresh(name); known {
+		return q, nil
 	}
 	call, cancel := a.statement(ctx)
 	defer cancel()

@@ -158,6 +158,11 @@ func classify(err error) *apiError {
 			reason: queueboxv1.ErrorReason_ERROR_REASON_TOO_MANY_WAITERS,
 			text:   "too many claims wait on this server; claim more messages with fewer calls, or add a server",
 		}
+	case errors.Is(err, dispatch.ErrLaneFull):
+		return &apiError{
+			reason: queueboxv1.ErrorReason_ERROR_REASON_TOO_MANY_WAITERS,
+			text:   "too many calls wait for the database on this server, nothing changed; repeat the call later, put more messages into fewer calls, or add a server",
+		}
 	case errors.Is(err, dispatch.ErrClaimIDReused):
 		return &apiError{
 			reason: queueboxv1.ErrorReason_ERROR_REASON_CLAIM_ID_REUSED,

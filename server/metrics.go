@@ -48,6 +48,7 @@ type metrics struct {
 	upkeepFailed   *prometheus.CounterVec
 	placedTotal    *prometheus.CounterVec
 	finishedTotal  *prometheus.CounterVec
+	joins          *joinMetrics
 }
 
 func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend string) (*metrics, error) {
@@ -56,6 +57,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 	}
 	m := &metrics{
 		labels:         queueLabels{limit: queueLabelLimit, known: map[string]*queueSeries{}},
+		joins:          newJoinMetrics(),
 		enqueuedTotal:  counter("queuebox_messages_enqueued_total", "Messages inserted.", "queue"),
 		duplicateTotal: counter("queuebox_enqueue_duplicates_total", "Enqueues answered with the message that holds their idempotency key.", "queue"),
 		claimedTotal:   counter("queuebox_messages_claimed_total", "Messages delivered to workers, repeats of a claim included.", "queue"),
@@ -226,7 +228,7 @@ func (m *metrics) settled(queue string, status storage.ItemStatus, outcome stora
 		}
 	case storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused:
 		s.refused[status].Inc()
-	case storage.ItemAlreadySettled:
+	case storage.ItemAlreadySettled, storage.ItemHeld:
 	}
 }
 
@@ -306,7 +308,7 @@ func statusLabel(s storage.ItemStatus) string {
 		return "claim_settled"
 	case storage.ItemNotFound:
 		return "message_not_found"
-	case storage.ItemUnknown:
+	case storage.ItemUnknown, storage.ItemHeld:
 		return "row_locked"
 	case storage.ItemKeyReused:
 		return "idempotency_key_reused"

@@ -23,7 +23,7 @@ func itemFailure(status storage.ItemStatus, cause storage.LostCause, outcome sto
 		return claimLost(cause)
 	case storage.ItemNotFound:
 		return messageNotFound()
-	case storage.ItemUnknown:
+	case storage.ItemUnknown, storage.ItemHeld:
 		return &apiError{
 			reason: queueboxv1.ErrorReason_ERROR_REASON_STORAGE_UNAVAILABLE,
 			text:   "another transaction holds the row of this message; nothing changed by this call; repeat it",

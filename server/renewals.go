@@ -49,17 +49,14 @@ func (a *api) renewAll(ctx context.Context, queue string, items []*queueboxv1.Re
 	if len(r.items) == 0 {
 		return out, r.errs, time.Time{}, nil
 	}
-	call, cancel := a.statement(ctx)
-	defer cancel()
 	sent := a.now()
 	w.show(r.items)
-	res, err := a.store.Renew(call, storage.RenewParams{Items: r.items})
+	res, err := a.join.Renew(ctx, connection(ctx), r.items)
 	w.shown(r.items, res, err)
 	if err != nil {
 		return nil, nil, time.Time{}, err
 	}
 	now := a.now()
-	a.clock.seen(res.Now, now)
 	for k, renewed := range res.Items {
 		i := r.index[k]
 		if renewed.Status == storage.ItemApplied {

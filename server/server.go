@@ -55,6 +55,8 @@ type Config struct {
 	MaxWait, DrainTimeout, PollInterval time.Duration
 	// MaxWaiters bounds the claims that wait at a time.
 	MaxWaiters int
+	// JoinCalls joins concurrent calls that enqueue, settle or renew into one statement.
+	JoinCalls bool
 	// MaxConnectionAge is about the longest life of a connection, so that clients spread
 	// over new servers; 0: no limit.
 	MaxConnectionAge time.Duration
@@ -91,6 +93,7 @@ func DefaultConfig() Config {
 		DrainTimeout:     20 * time.Second,
 		PollInterval:     time.Second,
 		MaxWaiters:       10_000,
+		JoinCalls:        true,
 		MaxConnectionAge: 30 * time.Minute,
 		QueueLabels:      100,
 	}
@@ -160,7 +163,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Logger, metrics: m}
 	s.readiness.Store(&readiness{errStarting})
 	s.api = newAPI(cfg, store, m)
-	if err := cfg.Registry.Register(waiterGauge(s.api.dispatch)); err != nil {
+	if err := errors.Join(cfg.Registry.Register(waiterGauge(s.api.dispatch)), cfg.Registry.Register(m.joins)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	calls, err := newCallMetrics(cfg.Registry, s.api.now)
@@ -202,6 +205,8 @@ func newAPI(cfg Config, store storage.Store, m *metrics) *api {
 	a.own = newOwn()
 	a.own.store, a.own.upkeep = store, a.upkeep()
 	a.own.placed, a.own.finished = a.ownPlaced, a.ownFinished
+	a.join = a.newJoiner(store)
+	m.joins.joiner = a.join
 	a.dispatch = dispatch.New(dispatch.Config{
 		Store: store,
 		Resolve: func(ctx context.Context, name string) (storage.Queue, bool, error) {
@@ -284,6 +289,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	wg.Go(func() { s.api.own.run(background) })
 	defer func() {
 		stop()
+		s.api.join.Close()
 		s.api.dispatch.Close()
 		wg.Wait()
 	}()

@@ -78,7 +78,7 @@ func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settle
 	out := make([]storage.Settled, len(items))
 	send := make([]storage.Settlement, 0, len(items))
 	index := make([]int, 0, len(items))
-	freed := map[int32]bool{}
+	var freed map[int32]bool // made for a queue that has a limit of leases
 	for i := range items {
 		s := &items[i]
 		if s.err != nil {
@@ -99,6 +99,9 @@ func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settle
 			send = append(send, s.Settlement)
 			index = append(index, i)
 			if q.MaxInFlight > 0 {
+				if freed == nil {
+					freed = map[int32]bool{}
+				}
 				freed[q.ID] = false
 			}
 		}
@@ -106,15 +109,11 @@ func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settle
 	if len(send) == 0 {
 		return out, time.Time{}, nil
 	}
-	call, cancel := a.statement(ctx)
-	defer cancel()
-	res, err := a.store.Settle(call, storage.SettleParams{Items: send})
+	results, at, err := a.join.Settle(ctx, connection(ctx), send)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	a.clock.seen(res.Now, a.now())
-	a.ready(res.Ready)
-	for k, settled := range res.Items {
+	for k, settled := range results {
 		s := &items[index[k]]
 		out[index[k]] = settled
 		if settled.Status == storage.ItemKeyReused {
@@ -122,7 +121,7 @@ func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settle
 		} else {
 			s.err = itemFailure(settled.Status, settled.Cause, settled.Outcome)
 		}
-		a.settledItem(s.queue, send[k], settled, res.Now)
+		a.settledItem(s.queue, send[k], settled, at)
 		a.countFollowUps(s, settled)
 		if _, counts := freed[send[k].Ref.QueueID]; counts && settled.Status == storage.ItemApplied {
 			freed[send[k].Ref.QueueID] = true
@@ -133,7 +132,7 @@ func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settle
 			a.dispatch.Freed(id)
 		}
 	}
-	return out, res.Now, nil
+	return out, at, nil
 }
 
 // ready wakes those who wait for queues in which another message became claimable: the next

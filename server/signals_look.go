@@ -202,6 +202,6 @@ func (c *watchedClaim) tell(item storage.Renewed, clock time.Time) {
 	case storage.ItemSettled, storage.ItemAlreadySettled:
 		// Its worker knows, for nobody else has the token.
 		s.drop(c)
-	case storage.ItemUnknown, storage.ItemKeyReused:
+	case storage.ItemUnknown, storage.ItemHeld, storage.ItemKeyReused:
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Sentinel errors. A backend wraps the driver's error behind one of them with %w;
-// callers use errors.Is and never read a text. Any other error is a defect.
+// callers use errors.Is and never read a text. Any other error is a defect, and proves nothing.
 var (
 	// ErrUnavailable: the database could not be reached or refused the transaction
 	// (down, failing over, read-only, deadlock or serialization after inner retries,
@@ -15,6 +15,10 @@ var (
 	// ErrLocked is the ErrUnavailable of a lock not had in time: another session, such as one
 	// with an own transaction (E12), holds what the call needs. The database is well.
 	ErrLocked = fmt.Errorf("%w: a lock was not had in time", ErrUnavailable)
+	// ErrRefused: the database refused what the call holds, such as a value that no column takes.
+	// Nothing changed, which is why the calls that a statement joins may be run apart after it
+	// (D8). To the caller it is a defect.
+	ErrRefused = errors.New("storage: refused by the database")
 	// ErrOutcomeUnknown: the connection broke, or a timeout struck, while the
 	// transaction was committing. It may or may not have happened; a repeat is safe. D8.
 	ErrOutcomeUnknown = errors.New("storage: outcome of the transaction unknown")

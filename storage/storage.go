@@ -127,9 +127,19 @@ type Admin interface {
 	ListMessages(ctx context.Context, p ListMessagesParams) (ListMessagesResult, error)
 }
 
+// LockWait is the longest time that a write of many callers waits for one lock of another
+// session, where it is set: an idempotency key (E6) or an ordering key that somebody holds. 0
+// is the bounded wait of the backend, about two seconds. A row is not waited for at all then:
+// the item that needs it is answered ItemHeld, and the caller asks again for it alone, without
+// a LockWait. It may be rounded, to nothing too, and a backend that cannot bound the wait of a
+// single statement waits as always for an ordering key. A lock that was not had in time is
+// ErrLocked.
+type LockWait = time.Duration
+
 // EnqueueParams is one transaction.
 type EnqueueParams struct {
 	Messages []NewMessage
+	LockWait LockWait
 }
 
 // NewMessage is a message to insert. At most one of Delay and AvailableTime is set;
@@ -354,6 +364,9 @@ const (
 	// ItemKeyReused: the idempotency key of a follow-up names a message of other content, and
 	// nothing changed: the claim is held as before. S10, E3.
 	ItemKeyReused
+	// ItemHeld: another session holds the row and LockWait is set. Nothing changed by this
+	// call. Only the call without a LockWait finds out more.
+	ItemHeld
 )
 
 // LostCause says why a claim is lost. S8.
@@ -384,7 +397,8 @@ type Renewal struct {
 
 // RenewParams is a batch over any queues.
 type RenewParams struct {
-	Items []Renewal
+	Items    []Renewal
+	LockWait LockWait
 }
 
 // Renewed answers one Renewal.
@@ -426,7 +440,8 @@ type Settlement struct {
 
 // SettleParams is a batch over any queues.
 type SettleParams struct {
-	Items []Settlement
+	Items    []Settlement
+	LockWait LockWait
 }
 
 // Settled answers one Settlement.

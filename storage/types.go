@@ -161,6 +161,9 @@ type Capabilities struct {
 	// RowLocks: another session can hold one row while others go on. Without it a
 	// session that writes holds the whole database.
 	RowLocks bool
+	// OddKeyed: the position of a message is odd where it has an ordering key and even where it
+	// has none, so that whoever joins calls can keep the two apart.
+	OddKeyed bool
 	// Durability is one line for the operator: what an acknowledged write survives.
 	Durability string
 	// Version of the database, for the operator.
@@ -169,3 +172,7 @@ type Capabilities struct {
 	// that is beyond what a server may be set to.
 	MaxPayload int64
 }
+
+// Keyed tells whether a message is known to have an ordering key. Where the backend cannot
+// tell, none is.
+func (c Capabilities) Keyed(ref Ref) bool { return c.OddKeyed && ref.Position&1 == 1 }

@@ -180,6 +180,7 @@ func (c *serveCmd) serverConfig(store storage.Store, logger *slog.Logger) server
 	cfg.Registry = registry
 	cfg.Version = versionText()
 	cfg.CreateQueues = c.CreateQueues
+	cfg.JoinCalls = c.JoinCalls
 	cfg.MaxQueues = c.MaxQueues
 	cfg.QueueDefaults = c.queueDefaults()
 	cfg.MaxPayloadBytes = int64(c.MaxPayloadBytes)

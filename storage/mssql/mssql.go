@@ -90,6 +90,7 @@ func Open(ctx context.Context, c Config) (*rowlock.Store, error) {
 				Name:       "mssql",
 				ClockTick:  time.Microsecond,
 				RowLocks:   true,
+				OddKeyed:   true,
 				Durability: j.durability,
 				Version:    found.product,
 			},

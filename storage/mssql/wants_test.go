@@ -81,6 +81,7 @@ var wants = map[string]want{
 	"idempotency_lock": {does: "SELECT", locks: "idempotency_key UPDLOCK ROWLOCK FORCESEEK", params: "list", gives: rows},
 	"idempotency_add":  {does: "INSERT SELECT", locks: "idempotency_key", params: "list", gives: change},
 	"idempotency_take": {does: "UPDATE SELECT", locks: "idempotency_key ROWLOCK", params: "list", gives: change},
+	"idempotency_try":  {does: "SELECT", locks: "idempotency_key FORCESEEK NOWAIT ROWLOCK UPDLOCK", params: "list", gives: rows},
 	"message_states": {
 		does: "SELECT", params: "list", gives: rows,
 		locks:   "message NOLOCK, completed READCOMMITTEDLOCK, queue NOLOCK, dead READCOMMITTEDLOCK, queue NOLOCK, message NOLOCK",

@@ -102,6 +102,7 @@ func Open(ctx context.Context, c Config) (*rowlock.Store, error) {
 			Name:       "mysql",
 			ClockTick:  time.Microsecond,
 			RowLocks:   true,
+			OddKeyed:   true,
 			Durability: verdict.durability,
 			Version:    found.version,
 			MaxPayload: maxPayload(found.maxPacket),

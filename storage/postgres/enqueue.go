@@ -104,14 +104,14 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 	}
 	for i := range p.Messages {
 		if p.Messages[i].IdempotencyKey != "" {
-			return s.enqueueKeyed(ctx, p.Messages)
+			return s.enqueueKeyed(ctx, p)
 		}
 	}
 	rows := make([]inserted, 0, len(p.Messages))
 	insert := step{sql: s.sql.enqueue, args: c.args(), scan: scanInserted(&rows)}
 	var steps []step
 	if keys := orderingKeys(p.Messages); len(keys) > 0 {
-		steps = s.lockNames(keys)
+		steps = append(atMost(p.LockWait), s.lockNames(keys)...)
 		insert.sql = s.sql.enqueueOrdered
 		insert.args = append(c.args(), orderingNames(p.Messages), make([]*int64, len(p.Messages)), make([]string, len(p.Messages)))
 	}

@@ -34,9 +34,9 @@ type heldKey struct {
 // round trips: the keys are taken and locked, then what they say decides, then the
 // messages are inserted. Positions are drawn first, in the order of the messages,
 // though the keys are taken in their own order. Ordering keys are locked before all that.
-func (s *Store) enqueueKeyed(ctx context.Context, messages []storage.NewMessage) (storage.EnqueueResult, error) {
+func (s *Store) enqueueKeyed(ctx context.Context, p storage.EnqueueParams) (storage.EnqueueResult, error) {
 	for range keyTries {
-		out, again, err := s.enqueueKeyedOnce(ctx, messages)
+		out, again, err := s.enqueueKeyedOnce(ctx, p.Messages, p.LockWait)
 		if err != nil || !again {
 			return out, err
 		}
@@ -44,7 +44,7 @@ func (s *Store) enqueueKeyed(ctx context.Context, messages []storage.NewMessage)
 	return storage.EnqueueResult{}, fmt.Errorf("postgres: enqueue: %w: an idempotency key keeps vanishing", storage.ErrUnavailable)
 }
 
-func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMessage) (out storage.EnqueueResult, again bool, err error) {
+func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMessage, wait storage.LockWait) (out storage.EnqueueResult, again bool, err error) {
 	var (
 		now  time.Time
 		rows []inserted
@@ -52,9 +52,9 @@ func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMess
 	)
 	// Ordering keys come before everything (D12), so positions are drawn under their locks.
 	ordering := orderingKeys(messages)
-	var first []step
+	first := atMost(wait)
 	if len(ordering) > 0 {
-		first = s.lockNames(ordering)
+		first = append(first, s.lockNames(ordering)...)
 	}
 	taken := s.takeKeys(messages)
 	first = append(first, taken.steps...)

@@ -90,7 +90,7 @@ func classify(what string, err error, write bool) error {
 	for _, known := range []error{
 		storage.ErrUnavailable, storage.ErrOutcomeUnknown, storage.ErrQueueNotFound, storage.ErrQueueExists,
 		storage.ErrQueueLimit, storage.ErrVersionMismatch, storage.ErrMessageNotFound, storage.ErrSchema,
-		storage.ErrUnsafeDurability, storage.ErrNotSupported,
+		storage.ErrUnsafeDurability, storage.ErrNotSupported, storage.ErrRefused,
 	} {
 		if errors.Is(err, known) {
 			return fmt.Errorf("postgres: %s: %w", what, err)
@@ -125,7 +125,7 @@ func classify(what string, err error, write bool) error {
 	case classResources, classAuthorization:
 		return wrap(storage.ErrUnavailable)
 	}
-	return fmt.Errorf("postgres: %s: %w", what, plain(err))
+	return wrap(storage.ErrRefused)
 }
 
 // plain drops what a log should not hold: the text of a driver's connect error names

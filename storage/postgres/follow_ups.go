@@ -15,7 +15,7 @@ import (
 // their own, one transaction an item, so that the others pay nothing for them.
 func (s *Store) settleWithFollowUps(ctx context.Context, p storage.SettleParams) (storage.SettleResult, error) {
 	out := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
-	var plain storage.SettleParams
+	plain := storage.SettleParams{LockWait: p.LockWait}
 	var plainAt, with []int
 	for i := range p.Items {
 		if len(p.Items[i].FollowUps) > 0 {
@@ -35,7 +35,7 @@ func (s *Store) settleWithFollowUps(ctx context.Context, p storage.SettleParams)
 		}
 		out.Ready, out.Now = res.Ready, res.Now
 	}
-	c := completions{store: s, items: p.Items, out: &out, errs: make([]error, len(p.Items))}
+	c := completions{store: s, items: p.Items, lockWait: p.LockWait, out: &out, errs: make([]error, len(p.Items))}
 	err := lane(ctx, s.follow, with, c.try)
 	if err == nil {
 		err = c.wait(ctx)
@@ -61,6 +61,8 @@ func (s *Store) settleWithFollowUps(ctx context.Context, p storage.SettleParams)
 type completions struct {
 	store *Store
 	items []storage.Settlement
+	// lockWait bounds the waits for keys; where it is set nobody waits for a row.
+	lockWait storage.LockWait
 
 	lock sync.Mutex
 	out  *storage.SettleResult
@@ -72,7 +74,7 @@ type completions struct {
 // try completes item i where nobody holds its row. An error that proves that nothing changed
 // is that of the item alone.
 func (c *completions) try(ctx context.Context, i int) error {
-	got, err := c.store.completeWith(ctx, &c.items[i])
+	got, err := c.store.completeWith(ctx, &c.items[i], c.lockWait)
 	var held []int
 	single := storage.SettleResult{Items: make([]storage.Settled, len(c.items)), Now: got.now}
 	if err == nil && got.settled.Status == 0 {
@@ -82,6 +84,9 @@ func (c *completions) try(ctx context.Context, i int) error {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.errs[i] = err
+	if c.lockWait > 0 && errors.Is(err, storage.ErrLocked) {
+		held, err = []int{i}, nil
+	}
 	if errors.Is(err, storage.ErrUnavailable) {
 		return nil
 	}
@@ -110,6 +115,10 @@ func (c *completions) answered(i int) bool {
 func (c *completions) wait(ctx context.Context) error {
 	held := c.held
 	if len(held) == 0 {
+		return nil
+	}
+	if c.lockWait > 0 {
+		unknown(held, func(i int) { c.out.Items[i] = storage.Settled{Status: storage.ItemHeld} })
 		return nil
 	}
 	err := c.store.slowLane(ctx, held, func(ctx context.Context, i int) error {
@@ -146,9 +155,9 @@ type completed struct {
 
 // completeWith completes a message and enqueues its follow-ups in one transaction, or does
 // neither.
-func (s *Store) completeWith(ctx context.Context, it *storage.Settlement) (completed, error) {
+func (s *Store) completeWith(ctx context.Context, it *storage.Settlement, wait storage.LockWait) (completed, error) {
 	for range keyTries {
-		got, again, err := s.completeOnce(ctx, it)
+		got, again, err := s.completeOnce(ctx, it, wait)
 		if err != nil || !again {
 			return got, err
 		}
@@ -159,11 +168,12 @@ func (s *Store) completeWith(ctx context.Context, it *storage.Settlement) (compl
 // completeOnce takes two round trips: the keys are locked, the ordering keys before all else
 // (D12), positions are drawn and the message is settled; then, where the claim holds and the
 // idempotency keys allow it, the follow-ups are inserted and the ordering keys put right.
-func (s *Store) completeOnce(ctx context.Context, it *storage.Settlement) (got completed, again bool, err error) {
+func (s *Store) completeOnce(ctx context.Context, it *storage.Settlement, wait storage.LockWait) (got completed, again bool, err error) {
 	var (
 		ordering = orderingKeys(it.FollowUps)
-		first    = s.lockCompletion(it.Ref, ordering)
-		promotes = len(first) > 0
+		locks    = s.lockCompletion(it.Ref, ordering)
+		promotes = len(locks) > 0
+		first    = append(atMost(wait), locks...)
 		taken    = s.takeKeys(it.FollowUps)
 		plan     keyedPlan
 		rows     []inserted

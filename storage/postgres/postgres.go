@@ -174,6 +174,7 @@ func (s *Store) preflight(ctx context.Context, allowUnsafe bool) error {
 		ClockTick:     time.Microsecond,
 		Notifications: s.listen != nil,
 		RowLocks:      true,
+		OddKeyed:      true,
 		Durability:    "durable: an acknowledged write survives a crash of the database and a power cut (fsync on, synchronous_commit " + commit + ")",
 		Version:       version,
 	}

@@ -29,7 +29,7 @@ func (s *Store) Renew(ctx context.Context, p storage.RenewParams) (storage.Renew
 		}
 		distinct[k], at[i] = it, k
 	}
-	res, err := s.renew(ctx, storage.RenewParams{Items: distinct})
+	res, err := s.renew(ctx, storage.RenewParams{Items: distinct, LockWait: p.LockWait})
 	if err != nil || len(distinct) == len(p.Items) {
 		return res, err
 	}
@@ -67,6 +67,10 @@ func (s *Store) renew(ctx context.Context, p storage.RenewParams) (storage.Renew
 		unknown(left, func(i int) { out.Items[i] = storage.Renewed{Status: storage.ItemUnknown} })
 	}
 	if len(held) == 0 {
+		return out, nil
+	}
+	if p.LockWait > 0 {
+		unknown(held, func(i int) { out.Items[i] = storage.Renewed{Status: storage.ItemHeld} })
 		return out, nil
 	}
 	var lock sync.Mutex

@@ -3,10 +3,13 @@ package postgres
 import (
 	"context"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/queuebox/queuebox/storage"
 )
 
 // The settings every statement runs under, for the session and, behind a pooler, for
@@ -26,6 +29,8 @@ const transactionSettings = `SELECT set_config('plan_cache_mode', 'force_generic
  set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
  set_config('jit', 'off', true), set_config('lock_timeout', '2s', true),
  set_config('idle_in_transaction_session_timeout', '10s', true)`
+
+const lockTimeout = `SELECT set_config('lock_timeout', $1, true)`
 
 const (
 	begin         = "BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -60,6 +65,15 @@ func setUp(pooled bool) func(context.Context, *pgx.Conn) error {
 		_, err := c.Exec(ctx, sessionSettings, pgx.QueryExecModeExec)
 		return err
 	}
+}
+
+// atMost gives the step that bounds the waits for locks of the steps after it in a transaction
+// (storage.LockWait), none where the bound of the session is meant.
+func atMost(wait storage.LockWait) []step {
+	if wait <= 0 {
+		return nil
+	}
+	return []step{{sql: lockTimeout, args: []any{strconv.FormatInt(max(1, wait.Milliseconds()), 10)}}}
 }
 
 // read runs steps that change nothing. They may run a second time on another

@@ -33,9 +33,9 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 		out.Now = now
 		return out, err
 	case len(ordered) == 0:
-		return out, s.settleLane(ctx, p.Items, plain, false, &out)
+		return out, s.settleLane(ctx, p, plain, false, &out)
 	case len(plain) == 0:
-		return out, s.settleLane(ctx, p.Items, ordered, true, &out)
+		return out, s.settleLane(ctx, p, ordered, true, &out)
 	}
 	// Each lane writes its own result, and they are put together afterwards.
 	other := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
@@ -43,10 +43,10 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 	var lanes sync.WaitGroup
 	lanes.Go(func() {
 		errs[1] = guarded(ctx, 0, func(ctx context.Context, _ int) error {
-			return s.settleLane(ctx, p.Items, ordered, true, &other)
+			return s.settleLane(ctx, p, ordered, true, &other)
 		})
 	})
-	errs[0] = s.settleLane(ctx, p.Items, plain, false, &out)
+	errs[0] = s.settleLane(ctx, p, plain, false, &out)
 	lanes.Wait()
 	for _, i := range ordered {
 		out.Items[i] = other.Items[i]
@@ -78,8 +78,9 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 // settleLane settles some of the items: one statement for all of them, between the lock of
 // their keys and the promotion where they have keys. Only items that it did not return cost
 // more: one look for all of them, and the slow lane for those whose row was locked.
-func (s *Store) settleLane(ctx context.Context, items []storage.Settlement, all []int, ordered bool, out *storage.SettleResult) error {
-	left, err := s.settleOnce(ctx, s.sql.settle, items, all, ordered, out)
+func (s *Store) settleLane(ctx context.Context, p storage.SettleParams, all []int, ordered bool, out *storage.SettleResult) error {
+	items := p.Items
+	left, err := s.settleOnce(ctx, s.sql.settle, items, all, ordered, p.LockWait, out)
 	if err != nil || len(left) == 0 {
 		return err
 	}
@@ -96,11 +97,15 @@ func (s *Store) settleLane(ctx context.Context, items []storage.Settlement, all 
 	if len(held) == 0 {
 		return nil
 	}
+	if p.LockWait > 0 {
+		unknown(held, func(i int) { out.Items[i] = storage.Settled{Status: storage.ItemHeld} })
+		return nil
+	}
 	var lock sync.Mutex
 	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
 		single := storage.SettleResult{Items: make([]storage.Settled, len(items))}
 		one := func(sql string) error {
-			_, err := s.settleOnce(ctx, sql, items, []int{i}, ordered, &single)
+			_, err := s.settleOnce(ctx, sql, items, []int{i}, ordered, 0, &single)
 			return err
 		}
 		var err error
@@ -145,7 +150,9 @@ func (s *Store) settleLane(ctx context.Context, items []storage.Settlement, all 
 
 // settleOnce runs a settle statement for some items and returns those that it did not
 // answer: it applied the others, or had the lock of the row and saw that the lease is over.
-func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Settlement, some []int, ordered bool, out *storage.SettleResult) (left []int, err error) {
+func (s *Store) settleOnce(
+	ctx context.Context, sql string, items []storage.Settlement, some []int, ordered bool, wait storage.LockWait, out *storage.SettleResult,
+) (left []int, err error) {
 	answered := make([]bool, len(some))
 	steps := []step{s.settleStep(sql, items, some, answered, out)}
 	if ordered {
@@ -153,7 +160,7 @@ func (s *Store) settleOnce(ctx context.Context, sql string, items []storage.Sett
 		for _, i := range some {
 			refs = append(refs, items[i].Ref)
 		}
-		steps = s.withKeys(refs, &out.Ready, steps...)
+		steps = append(atMost(wait), s.withKeys(refs, &out.Ready, steps...)...)
 	}
 	if err = s.write(ctx, "settle", steps...); err != nil {
 		return nil, err

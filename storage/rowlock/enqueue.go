@@ -46,7 +46,7 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 		})
 	} else {
 		err = s.write(ctx, "enqueue", func(c *session) (verdict, error) {
-			b := &batch{c: c, messages: p.Messages, attributes: attributes}
+			b := &batch{c: c, messages: p.Messages, attributes: attributes, tries: p.LockWait > 0}
 			keys, err := c.lockNames(ctx, orderingKeys(p.Messages), waitTaken)
 			if err != nil {
 				return rollback, err
@@ -114,6 +114,11 @@ type batch struct {
 	attributes [][]byte
 	// created tells when a message was made that is only placed here; nil means now.
 	created []time.Time
+
+	// tries says that an idempotency key which somebody has locked is not waited for. The
+	// engines count that wait in seconds, or not for one statement alone, so that a
+	// storage.LockWait is no wait at all.
+	tries bool
 
 	now   time.Time
 	items []storage.Enqueued

@@ -10,6 +10,7 @@ import (
 
 const (
 	qIdempotencyLock statement = "idempotency_lock"
+	qIdempotencyTry  statement = "idempotency_try"
 	qIdempotencyAdd  statement = "idempotency_add"
 	qIdempotencyTake statement = "idempotency_take"
 	qMessageStates   statement = "message_states"
@@ -100,7 +101,11 @@ func (b *batch) holders(ctx context.Context) (map[keyName]holder, error) {
 		list = append(list, []any{n.queueID, b.c.s.engine.Values.NameText(n.name)})
 	}
 	var messages [][]any
-	err := b.c.each(ctx, qIdempotencyLock, args(b.c.list(list)), func(rows *sql.Rows) error {
+	lock := qIdempotencyLock
+	if b.tries {
+		lock = qIdempotencyTry
+	}
+	err := b.c.each(ctx, lock, args(b.c.list(list)), func(rows *sql.Rows) error {
 		var k keyName
 		var h holder
 		err := rows.Scan(&k.queueID, &k.name, &h.position, &h.hash)

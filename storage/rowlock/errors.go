@@ -40,6 +40,8 @@ func (s *Store) classify(what string, err error, unknown bool) error {
 	case connecting, s.broken(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, errAgain), e.Again(err), e.Unavailable(err):
 		return wrap(storage.ErrUnavailable)
+	case e.RolledBack(err):
+		return wrap(storage.ErrRefused)
 	default:
 		return fmt.Errorf("%s: %s: %w", s.engine.Name, what, plain)
 	}
@@ -60,7 +62,7 @@ func isSentinel(err error) bool {
 	for _, sentinel := range []error{
 		storage.ErrUnavailable, storage.ErrOutcomeUnknown, storage.ErrQueueNotFound, storage.ErrQueueExists,
 		storage.ErrQueueLimit, storage.ErrVersionMismatch, storage.ErrMessageNotFound, storage.ErrSchema,
-		storage.ErrUnsafeDurability, storage.ErrNotSupported,
+		storage.ErrUnsafeDurability, storage.ErrNotSupported, storage.ErrRefused,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

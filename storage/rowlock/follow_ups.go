@@ -18,7 +18,7 @@ const qCompleteFollowUps statement = "complete_follow_ups"
 // their own, one transaction an item, so that the others pay nothing for them.
 func (s *Store) settleWithFollowUps(ctx context.Context, p storage.SettleParams) (storage.SettleResult, error) {
 	out := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
-	var plain storage.SettleParams
+	plain := storage.SettleParams{LockWait: p.LockWait}
 	var plainAt, with []int
 	for i := range p.Items {
 		if len(p.Items[i].FollowUps) > 0 {
@@ -38,7 +38,7 @@ func (s *Store) settleWithFollowUps(ctx context.Context, p storage.SettleParams)
 		}
 		out.Ready, out.Now = res.Ready, res.Now
 	}
-	c := completions{store: s, items: p.Items, out: &out, errs: make([]error, len(p.Items))}
+	c := completions{store: s, items: p.Items, lockWait: p.LockWait, out: &out, errs: make([]error, len(p.Items))}
 	err := lane(ctx, s.lanes.follow, with, c.try)
 	if err == nil {
 		err = c.wait(ctx)
@@ -64,6 +64,8 @@ func (s *Store) settleWithFollowUps(ctx context.Context, p storage.SettleParams)
 type completions struct {
 	store *Store
 	items []storage.Settlement
+	// lockWait bounds the waits for keys; where it is set nobody waits for a row.
+	lockWait storage.LockWait
 
 	lock sync.Mutex
 	out  *storage.SettleResult
@@ -83,7 +85,7 @@ func (c *completions) failed(ctx context.Context, i int) error {
 // try completes item i where nobody holds its row. An error that proves that nothing changed
 // is that of the item alone.
 func (c *completions) try(ctx context.Context, i int) error {
-	got, err := c.store.completeWith(ctx, &c.items[i])
+	got, err := c.store.completeWith(ctx, &c.items[i], c.lockWait)
 	var held []int
 	single := storage.SettleResult{Items: make([]storage.Settled, len(c.items)), Now: got.now}
 	if err == nil && got.settled.Status == 0 {
@@ -93,6 +95,9 @@ func (c *completions) try(ctx context.Context, i int) error {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.errs[i] = err
+	if c.lockWait > 0 && errors.Is(err, storage.ErrLocked) {
+		held, err = []int{i}, nil
+	}
 	if errors.Is(err, storage.ErrUnavailable) {
 		return nil
 	}
@@ -121,6 +126,12 @@ func (c *completions) answered(i int) bool {
 func (c *completions) wait(ctx context.Context) error {
 	held := c.held
 	if len(held) == 0 {
+		return nil
+	}
+	if c.lockWait > 0 {
+		for _, i := range held {
+			c.out.Items[i] = storage.Settled{Status: storage.ItemHeld}
+		}
 		return nil
 	}
 	err := c.store.slowLane(ctx, held, func(ctx context.Context, i int) error {
@@ -159,7 +170,7 @@ type completed struct {
 // neither. The locks are had in the one order (D12): ordering keys, that of the message among
 // them, then the idempotency keys of the follow-ups, then the message. The follow-ups are
 // inserted after the message is gone, and the ordering keys put right at the end.
-func (s *Store) completeWith(ctx context.Context, it *storage.Settlement) (completed, error) {
+func (s *Store) completeWith(ctx context.Context, it *storage.Settlement, wait storage.LockWait) (completed, error) {
 	var got completed
 	err := s.write(ctx, "settle", func(c *session) (verdict, error) {
 		got = completed{}
@@ -167,6 +178,7 @@ func (s *Store) completeWith(ctx context.Context, it *storage.Settlement) (compl
 		if err != nil {
 			return rollback, err
 		}
+		b.tries = wait > 0
 		keys, err := c.lockAll(ctx, []storage.Ref{it.Ref}, orderingKeys(it.FollowUps), waitTaken)
 		if err != nil {
 			return rollback, err

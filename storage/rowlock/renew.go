@@ -35,7 +35,7 @@ func (s *Store) Renew(ctx context.Context, p storage.RenewParams) (storage.Renew
 		now, err := s.Now(ctx)
 		return storage.RenewResult{Items: []storage.Renewed{}, Now: now}, err
 	}
-	r := &renewing{s: s, items: distinct, answers: make([]storage.Renewed, len(distinct))}
+	r := &renewing{s: s, items: distinct, lockWait: p.LockWait, answers: make([]storage.Renewed, len(distinct))}
 	if err := r.run(ctx); err != nil {
 		return storage.RenewResult{}, err
 	}
@@ -52,6 +52,8 @@ type renewing struct {
 	items   []storage.Renewal
 	answers []storage.Renewed
 	now     time.Time
+	// lockWait, where it is set, says that nobody waits for a row.
+	lockWait storage.LockWait
 }
 
 // run renews what nobody else has locked in one transaction, asks what became of the rest, and
@@ -80,6 +82,12 @@ func (r *renewing) run(ctx context.Context) error {
 		return nil
 	}
 	if len(held) == 0 {
+		return nil
+	}
+	if r.lockWait > 0 {
+		for _, i := range held {
+			r.answers[i] = storage.Renewed{Status: storage.ItemHeld}
+		}
 		return nil
 	}
 	var lock sync.Mutex

@@ -29,9 +29,9 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 		out.Now = now
 		return out, err
 	case len(ordered) == 0:
-		return out, s.settleLane(ctx, p.Items, plain, false, &out)
+		return out, s.settleLane(ctx, p, plain, false, &out)
 	case len(plain) == 0:
-		return out, s.settleLane(ctx, p.Items, ordered, true, &out)
+		return out, s.settleLane(ctx, p, ordered, true, &out)
 	}
 	// Each lane writes its own result, and they are put together afterwards.
 	other := storage.SettleResult{Items: make([]storage.Settled, len(p.Items))}
@@ -39,10 +39,10 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 	var both sync.WaitGroup
 	both.Go(func() {
 		errs[1] = guarded(ctx, 0, func(ctx context.Context, _ int) error {
-			return s.settleLane(ctx, p.Items, ordered, true, &other)
+			return s.settleLane(ctx, p, ordered, true, &other)
 		})
 	})
-	errs[0] = s.settleLane(ctx, p.Items, plain, false, &out)
+	errs[0] = s.settleLane(ctx, p, plain, false, &out)
 	both.Wait()
 	for _, i := range ordered {
 		out.Items[i] = other.Items[i]
@@ -73,7 +73,8 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 
 // settleLane settles some of the items in one transaction. Only items that it did not answer
 // cost more: one look for all of them, and the slow lane for those whose row was locked.
-func (s *Store) settleLane(ctx context.Context, items []storage.Settlement, all []int, ordered bool, out *storage.SettleResult) error {
+func (s *Store) settleLane(ctx context.Context, p storage.SettleParams, all []int, ordered bool, out *storage.SettleResult) error {
+	items := p.Items
 	left, err := s.settleOnce(ctx, items, all, ordered, false, out)
 	if err != nil || len(left) == 0 {
 		return err
@@ -89,6 +90,12 @@ func (s *Store) settleLane(ctx context.Context, items []storage.Settlement, all 
 		unknown(left, out.Items)
 	}
 	if len(held) == 0 {
+		return nil
+	}
+	if p.LockWait > 0 {
+		for _, i := range held {
+			out.Items[i] = storage.Settled{Status: storage.ItemHeld}
+		}
 		return nil
 	}
 	var lock sync.Mutex

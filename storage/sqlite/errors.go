@@ -43,7 +43,7 @@ func classify(err error) error {
 		sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ABORT:
 		return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
 	default:
-		return err
+		return fmt.Errorf("%w: %w", storage.ErrRefused, err)
 	}
 }
 
@@ -51,7 +51,7 @@ func isSentinel(err error) bool {
 	for _, sentinel := range []error{
 		storage.ErrUnavailable, storage.ErrOutcomeUnknown, storage.ErrQueueNotFound, storage.ErrQueueExists,
 		storage.ErrQueueLimit, storage.ErrVersionMismatch, storage.ErrMessageNotFound, storage.ErrSchema,
-		storage.ErrUnsafeDurability, storage.ErrNotSupported,
+		storage.ErrUnsafeDurability, storage.ErrNotSupported, storage.ErrRefused,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

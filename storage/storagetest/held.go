@@ -74,7 +74,7 @@ func needsHeldKeys(in *Instance, _ storage.Capabilities) string {
 // heldWrite is a write of claims in batch form.
 type heldWrite struct {
 	name, rules string
-	do          func(ctx context.Context, s storage.Store, cs []storage.Claimed) ([]heldAnswer, error)
+	do          func(ctx context.Context, s storage.Store, cs []storage.Claimed, wait storage.LockWait) ([]heldAnswer, error)
 }
 
 type heldAnswer struct {
@@ -85,8 +85,8 @@ type heldAnswer struct {
 func heldWrites() []heldWrite {
 	ws := []heldWrite{{
 		name: "renew", rules: "S13_R2",
-		do: func(ctx context.Context, s storage.Store, cs []storage.Claimed) ([]heldAnswer, error) {
-			var p storage.RenewParams
+		do: func(ctx context.Context, s storage.Store, cs []storage.Claimed, wait storage.LockWait) ([]heldAnswer, error) {
+			p := storage.RenewParams{LockWait: wait}
 			for _, c := range cs {
 				p.Items = append(p.Items, renewal(c, 2*time.Hour))
 			}
@@ -101,8 +101,8 @@ func heldWrites() []heldWrite {
 	for _, a := range actions {
 		ws = append(ws, heldWrite{
 			name: a.name, rules: "S13",
-			do: func(ctx context.Context, s storage.Store, cs []storage.Claimed) ([]heldAnswer, error) {
-				var p storage.SettleParams
+			do: func(ctx context.Context, s storage.Store, cs []storage.Claimed, wait storage.LockWait) ([]heldAnswer, error) {
+				p := storage.SettleParams{LockWait: wait}
 				for _, c := range cs {
 					p.Items = append(p.Items, settlement(c, a.action))
 				}
@@ -117,8 +117,8 @@ func heldWrites() []heldWrite {
 	}
 	return append(ws, heldWrite{
 		name: "complete_with_follow_ups", rules: "S13_S10",
-		do: func(ctx context.Context, s storage.Store, cs []storage.Claimed) ([]heldAnswer, error) {
-			var p storage.SettleParams
+		do: func(ctx context.Context, s storage.Store, cs []storage.Claimed, wait storage.LockWait) ([]heldAnswer, error) {
+			p := storage.SettleParams{LockWait: wait}
 			for _, c := range cs {
 				// Hidden, so that it stands in nobody's way.
 				m := storage.NewMessage{QueueID: c.Message.Ref.QueueID, Payload: []byte("follow-up"), WireBytes: 100, Delay: 100 * time.Hour}
@@ -173,7 +173,7 @@ func (h holding) start(t *testing.T, e *env, d time.Duration) *waiting {
 	}
 	go func() {
 		var err error
-		w.got, err = h.write.do(t.Context(), e.store, cs)
+		w.got, err = h.write.do(t.Context(), e.store, cs, 0)
 		w.done <- err
 	}()
 	w.untilWaiting(t)
@@ -329,7 +329,7 @@ func (h holding) wholeWait(t *testing.T, e *env) {
 	// stays as it is until somebody asks again.
 	require.NoError(t, w.reader.Ready(t.Context()))
 	require.Equal(t, w.row, e.liveRow(t, w.ref), "nothing changes later")
-	again, err := h.write.do(t.Context(), e.store, []storage.Claimed{w.held})
+	again, err := h.write.do(t.Context(), e.store, []storage.Claimed{w.held}, 0)
 	require.NoError(t, err)
 	require.Equal(t, storage.ItemApplied, again[0].status, "asked again, it is applied")
 }

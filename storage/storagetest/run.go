@@ -100,6 +100,7 @@ func sections() []section {
 		{"counts", []group{{"count", countRules()}}},
 		{"sessions", []group{
 			{"held", heldRules()},
+			{"joined", joinedRules()},
 			{"notify", notifyRules()},
 			{"outage", outageRules()},
 		}},
