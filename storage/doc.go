@@ -45,7 +45,9 @@
 // has locked. "Not returned" therefore means unknown, never lost. What was not
 // returned goes to a slow lane, one item a statement, with a bounded wait; if the
 // lock cannot be had in that time the outcome is [ItemUnknown], and the caller
-// may ask again.
+// may ask again. A caller that joins the calls of many sets a [LockWait]: then the
+// store has no slow lane, such an item is [ItemHeld], and the caller asks for it
+// again by itself.
 //
 // # Order
 //
