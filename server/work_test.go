@@ -546,16 +546,15 @@ func TestT6WorkStreamsHearOfWhatTheyWereDelivered(t *testing.T) {
 	require.Empty(t, other.ask(&queueboxv1.WorkRequest{Sequence: 1}).GetRevocations())
 }
 
-// TestWorkPanicsEndTheStream and nothing else.
-func TestWorkPanicsEndTheStream(t *testing.T) {
+// TestWorkPanicsInTheStoreFailWhatWasAskedOfIt and nothing else: others may be joined with it.
+func TestWorkPanicsInTheStoreFailWhatWasAskedOfIt(t *testing.T) {
 	h := serve(t)
 	h.enqueueMany(1)
 	m := h.claim()
 	h.faults.Inject(faults.Settle, faults.Fault{Times: 1, Strike: func() { panic("on purpose") }})
 	w := h.work(h.ctx(), 5)
-	w.send(settleFrame(1, m))
-	_, err := w.Recv()
-	requireReason(t, err, codes.Internal, "INTERNAL")
+	out := w.ask(settleFrame(1, m))
+	require.Equal(t, queueboxv1.ErrorReason_ERROR_REASON_INTERNAL, out.GetSettleResults()[0].GetError().GetReason())
 	require.True(t, h.metric("queuebox_panics_total 1"))
 	_, err = h.Complete(h.ctx(), completeItem(m).GetComplete())
 	require.NoError(t, err)
