@@ -556,6 +556,6 @@ func TestWorkPanicsInTheStoreFailWhatWasAskedOfIt(t *testing.T) {
 	out := w.ask(settleFrame(1, m))
 	require.Equal(t, queueboxv1.ErrorReason_ERROR_REASON_INTERNAL, out.GetSettleResults()[0].GetError().GetReason())
 	require.True(t, h.metric("queuebox_panics_total 1"))
-	_, err = h.Complete(h.ctx(), completeItem(m).GetComplete())
+	_, err := h.Complete(h.ctx(), completeItem(m).GetComplete())
 	require.NoError(t, err)
 }
