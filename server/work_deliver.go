@@ -92,26 +92,40 @@ func (w *work) deliver(ctx context.Context) {
 // says how much of both there is in the request; false when the claiming ends.
 func (w *work) wanted(ctx context.Context, d *delivering) bool {
 	for ctx.Err() == nil {
-		var look <-chan time.Time
-		if n := w.inHand(); n > 0 {
-			room, ok := w.watch.room(w.start.GetMaxOutstandingBytes(), d.need)
-			if ok {
-				if room >= w.api.answerBytes {
-					room = 0 // the limit of a frame is tighter, and holds for every claim
-				}
-				d.req.Max, d.req.MaxPayloadBytes = min(n, maxClaimMessages), room
-				return true
+		n := w.inHand()
+		if n == 0 {
+			select {
+			case <-w.more:
+			case <-ctx.Done():
 			}
-			timer := time.NewTimer(byteLook)
-			defer timer.Stop() //nolint:gocritic // few turns, each of a second
-			look = timer.C
+			continue
 		}
-		select {
-		case <-w.more:
-		case <-look:
-			w.watch.forgetOver()
-		case <-ctx.Done():
+		room, ok := w.watch.room(w.start.GetMaxOutstandingBytes(), d.need)
+		if !ok {
+			// Nobody tells of a lease that has run out.
+			if !pokedWithin(ctx, w.more, byteLook) {
+				w.watch.forgetOver()
+			}
+			continue
 		}
+		if room >= w.api.answerBytes {
+			room = 0 // the limit of a frame is tighter, and holds for every claim
+		}
+		d.req.Max, d.req.MaxPayloadBytes = min(n, maxClaimMessages), room
+		return true
+	}
+	return false
+}
+
+// pokedWithin waits until something is told, or some time has passed, or ctx ends.
+func pokedWithin(ctx context.Context, told <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-told:
+		return true
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 	return false
 }

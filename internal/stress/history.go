@@ -30,7 +30,7 @@ type message struct {
 	enqueued   span // zero where the answer was lost
 	deliveries []Delivery
 	settles    []Settle
-	calls      []call // cancels and revokes
+	calls      []call // cancels, revokes, and ends of streams that release their leases
 	redrives   []span
 	// deaths are the finish times at which the message was seen dead.
 	deaths []time.Time
@@ -133,7 +133,8 @@ func (h *History) Settled(s Settle) {
 	m.settles = append(m.settles, s)
 }
 
-// Called notes a cancel or a revoke, whatever its answer.
+// Called notes a cancel, a revoke, or the end ("close") of a stream that releases the leases it
+// holds, whatever its answer.
 func (h *History) Called(ref storage.Ref, what string, sent, got time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -46,7 +46,7 @@ func (m *message) earliestEnd(d Delivery) time.Time {
 		}
 	}
 	for _, c := range m.calls {
-		if c.what == "revoke" && c.got.After(d.Sent) && c.sent.Before(end) {
+		if (c.what == "revoke" || c.what == "close") && c.got.After(d.Sent) && c.sent.Before(end) {
 			end = c.sent
 		}
 	}
@@ -208,7 +208,7 @@ func (m *message) mayEnd(from, to time.Time, blocking bool) bool {
 	// A cancel that was asked for while the message was held ends it with its next settlement
 	// or with its lease.
 	for _, c := range m.calls {
-		if c.got.After(from) && c.sent.Before(to) || c.what == "cancel" && c.sent.Before(to) {
+		if c.what != "close" && c.got.After(from) && c.sent.Before(to) || c.what == "cancel" && c.sent.Before(to) {
 			return true
 		}
 	}

@@ -45,7 +45,7 @@ type run struct {
 
 	kills, looks, abandoned, replays atomic.Int64
 	enqueued, finished               atomic.Int64
-	followUpsMade                    atomic.Int64
+	followUpsMade, streams           atomic.Int64
 
 	recentMu sync.Mutex
 	recent   []storage.Ref
@@ -311,7 +311,7 @@ func (r *run) claimer(n int) {
 		pause(rnd, 3*time.Millisecond)
 		rnd.Shuffle(len(ds), func(a, b int) { ds[a], ds[b] = ds[b], ds[a] })
 		for _, d := range ds {
-			r.deal(rnd, req.GetQueue(), d)
+			r.deal(rnd, req.GetQueue(), d, nil)
 		}
 	}
 }
@@ -377,8 +377,9 @@ func (r *run) repeatClaim(rnd *rand.Rand, req *queueboxv1.ClaimRequest, first []
 	}
 }
 
-// deal decides what becomes of a delivery.
-func (r *run) deal(rnd *rand.Rand, queue string, d Delivery) {
+// deal decides what becomes of a delivery. It settles over a stream where there is one, and by
+// a unary call where that has ended.
+func (r *run) deal(rnd *rand.Rand, queue string, d Delivery, over *stream) {
 	action := "complete"
 	if !r.draining.Load() {
 		switch x := rnd.IntN(100); {
@@ -398,14 +399,14 @@ func (r *run) deal(rnd *rand.Rand, queue string, d Delivery) {
 		other := []string{"complete", "retry", "dead_letter", action}[rnd.IntN(4)]
 		var both sync.WaitGroup
 		seed := rnd.Uint64()
-		both.Go(func() { r.settle(rand.New(rand.NewPCG(seed, 1)), queue, d, other) })
-		r.settle(rnd, queue, d, action)
+		both.Go(func() { r.settle(rand.New(rand.NewPCG(seed, 1)), queue, d, other, over) })
+		r.settle(rnd, queue, d, action, over)
 		both.Wait()
 	} else {
-		r.settle(rnd, queue, d, action)
+		r.settle(rnd, queue, d, action, over)
 	}
 	if rnd.IntN(12) == 0 {
-		r.settle(rnd, queue, d, action) // and the same once more (S5)
+		r.settle(rnd, queue, d, action, over) // and the same once more (S5)
 	}
 }
 
@@ -448,7 +449,7 @@ func (r *run) followed(next []*queueboxv1.EnqueueRequest, ids []string, sent tim
 }
 
 // settle settles and repeats it until it is answered.
-func (r *run) settle(rnd *rand.Rand, queue string, d Delivery, action string) {
+func (r *run) settle(rnd *rand.Rand, queue string, d Delivery, action string, over *stream) {
 	var next []*queueboxv1.EnqueueRequest
 	if action == "complete" {
 		next = r.followUps(d)
@@ -457,7 +458,14 @@ func (r *run) settle(rnd *rand.Rand, queue string, d Delivery, action string) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); pause(rnd, 20*time.Millisecond) {
 		ctx, cancel := short()
 		s := Settle{Ref: d.Ref, Token: d.Token, Action: action, Sent: time.Now()}
-		ids, err := r.send(ctx, r.client(rnd), queue, &s, next)
+		send := r.send
+		if over != nil {
+			send = over.send
+		}
+		ids, err := send(ctx, r.client(rnd), queue, &s, next)
+		if err != nil {
+			over = nil
+		}
 		s.Got = time.Now()
 		cancel()
 		if err != nil {

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 
 // The load: see the fields of run.
 const (
-	claimers  = 8
+	claimers  = 6
+	streamers = 3
 	producers = 3
 	keyCount  = 50
 	lease     = time.Second
@@ -79,7 +80,7 @@ func stress(t *testing.T, db *blackbox.Database) {
 	finals.deadlocks = r.deadlocks() - before
 	problems, more := r.history.Judge()
 	t.Logf("%s, %v of load: %s", db.Name, length.Round(time.Second), r.history.Counts())
-	t.Logf("%d answers named follow-ups", r.followUpsMade.Load())
+	t.Logf("%d answers named follow-ups; %d Work streams", r.followUpsMade.Load(), r.streams.Load())
 	t.Logf("%d kills of servers, %d looks, %d claims abandoned, %d repeats of a claim id, longest wait from the end of the load until empty %v",
 		r.kills.Load(), r.looks.Load(), r.abandoned.Load(), r.replays.Load(), r.drained.Round(time.Millisecond))
 	t.Logf("at the end: %d completed, %d dead, %d cancelled, %d live; %d deadlocks; %d violations; %v in all",
@@ -99,6 +100,7 @@ func stress(t *testing.T, db *blackbox.Database) {
 		require.LessOrEqual(t, finals.deadlocks, most, "deadlocks")
 	}
 	require.Positive(t, r.looks.Load())
+	require.Positive(t, r.streams.Load())
 	require.Positive(t, finals.completed)
 	if *length > time.Minute {
 		// A run that did not do what it is for proves nothing.
@@ -144,6 +146,9 @@ func (r *run) load(d time.Duration) {
 	load.Go(r.killer)
 	for i := range claimers {
 		r.workers.Go(func() { r.claimer(i) })
+	}
+	for i := range streamers {
+		r.workers.Go(func() { r.streamer(i) })
 	}
 	r.workers.Go(r.redriver)
 	r.workers.Go(r.looker)
