@@ -67,7 +67,7 @@ func (w *work) deliver(ctx context.Context) {
 			}
 		case len(answer.Messages) > 0:
 			d.failing, d.pause = time.Time{}, 0
-			if w.tooLarge(d, answer) {
+			if w.tooLarge(d, answer) { //nolint:contextcheck // the give-back outlives the stream
 				continue
 			}
 			if !w.send(ctx, d, answer) {

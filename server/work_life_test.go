@@ -230,9 +230,9 @@ func TestT3OutstandingBytes(t *testing.T) {
 func TestT6WorkStreamsHearOfWhatTheyWereDelivered(t *testing.T) {
 	h := serve(t)
 	h.enqueueMany(3)
-	w, other := h.work(h.ctx(), 2), workClient{}
+	w := h.work(h.ctx(), 2)
 	ms := w.take(2)
-	other = h.work(h.ctx(), 1)
+	other := h.work(h.ctx(), 1)
 	other.take(1)
 	_, err := h.RevokeClaim(h.ctx(), &queueboxv1.RevokeClaimRequest{Queue: "q", MessageId: ms[0].GetMessage().GetMessageId()})
 	require.NoError(t, err)

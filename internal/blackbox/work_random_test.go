@@ -109,17 +109,17 @@ func (r *streamRun) stream(ctx context.Context, rnd *rand.Rand) {
 		sequence++
 		req := &queueboxv1.WorkRequest{Sequence: sequence}
 		for _, m := range out.GetDeliveries() {
-			switch dice := rnd.IntN(20); {
-			case dice == 0: // forgotten
-			case dice == 1:
+			switch rnd.IntN(20) {
+			case 0: // forgotten
+			case 1:
 				req.Settlements = append(req.Settlements, &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Retry{Retry: &queueboxv1.RetryRequest{
 					MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken(), DelayMs: proto.Int64(0),
 				}}})
-			case dice == 2:
+			case 2:
 				req.Settlements = append(req.Settlements, &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Release{Release: &queueboxv1.ReleaseRequest{
 					MessageId: m.GetMessage().GetMessageId(), ClaimToken: m.GetClaimToken(),
 				}}})
-			case dice == 3:
+			case 3:
 				req.Renewals = append(req.Renewals, renewals(m)...)
 				fallthrough
 			default:
@@ -129,11 +129,11 @@ func (r *streamRun) stream(ctx context.Context, rnd *rand.Rand) {
 		req.Credit = int32(rnd.IntN(2 * len(out.GetDeliveries())))
 		given += int(req.GetCredit())
 		asked[sequence] = req.GetSettlements()
-		switch dice := rnd.IntN(20); {
-		case dice == 0:
+		switch rnd.IntN(20) {
+		case 0:
 			r.cut.Add(1)
 			return // and the stream is cut, with what was asked for in it or not
-		case dice == 1:
+		case 1:
 			half = true
 			if err = stream.Send(req); err == nil {
 				err = stream.CloseSend()
