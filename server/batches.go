@@ -131,13 +131,14 @@ func (b *batch) call(ctx context.Context, after int64, limit int, done int64, dr
 	defer cancel()
 	began := b.api.now()
 	res, err := b.page(call, after, limit, done, dryRun)
-	b.longest = max(b.longest, b.api.now().Sub(began))
+	took := b.api.now().Sub(began)
+	b.longest = max(b.longest, took)
 	if err != nil {
 		return res, err
 	}
 	b.api.clock.seen(res.Now, b.api.now())
 	if res.Ready {
-		b.api.dispatch.Announce(b.queue.ID)
+		b.api.dispatch.Announce(b.queue.ID, since(res.Now, took))
 	}
 	return res, nil
 }

@@ -38,6 +38,7 @@ func (a *api) Cancel(ctx context.Context, req *queueboxv1.CancelRequest) (*queue
 	p.QueueID = q.ID
 	call, cancel := a.statement(ctx)
 	defer cancel()
+	began := a.now()
 	res, err := a.store.Cancel(call, p)
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func (a *api) Cancel(ctx context.Context, req *queueboxv1.CancelRequest) (*queue
 		a.claimChanged(res.Ref)
 	}
 	if res.Ready {
-		a.dispatch.Announce(p.QueueID)
+		a.dispatch.Announce(p.QueueID, since(res.Now, a.now().Sub(began)))
 	}
 	return &queueboxv1.CancelResponse{State: wireState(res.State), ServerTime: stamp(res.Now)}, nil
 }

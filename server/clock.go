@@ -36,6 +36,15 @@ func (c *dbClock) seen(db, read time.Time) {
 	}
 }
 
+// since is a time of the database that none of the clocks of a call is before, which took so
+// long and told now: what it made claimable is ready then or later (W7).
+func since(now time.Time, took time.Duration) time.Time {
+	if now.IsZero() {
+		return time.Unix(0, 0) // it failed half-way
+	}
+	return now.Add(-took)
+}
+
 // get returns the database clock.
 func (c *dbClock) get(ctx context.Context) (time.Time, error) {
 	now := c.now()

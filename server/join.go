@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/peer"
@@ -18,9 +19,9 @@ func (a *api) newJoiner(store storage.Store) *dispatch.Joiner {
 			a.clock.seen(res.Now, a.now())
 			a.announce(ms, res)
 		},
-		Settled: func(res storage.SettleResult) {
+		Settled: func(res storage.SettleResult, took time.Duration) {
 			a.clock.seen(res.Now, a.now())
-			a.ready(res.Ready)
+			a.ready(res.Ready, since(res.Now, took))
 		},
 		Renewed: func(res storage.RenewResult) { a.clock.seen(res.Now, a.now()) },
 		Caught: func(p any) error {

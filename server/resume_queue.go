@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 )
@@ -12,6 +13,6 @@ func (a *api) ResumeQueue(ctx context.Context, req *queueboxv1.ResumeQueueReques
 	if err != nil {
 		return nil, err
 	}
-	a.dispatch.Announce(q.ID)
+	a.dispatch.Announce(q.ID, time.Time{})
 	return &queueboxv1.ResumeQueueResponse{Queue: wireQueue(q)}, nil
 }

@@ -28,6 +28,7 @@ func (a *api) RevokeClaim(ctx context.Context, req *queueboxv1.RevokeClaimReques
 	}
 	call, cancel := a.statement(ctx)
 	defer cancel()
+	began := a.now()
 	res, err := a.store.Revoke(call, storage.RevokeParams{Ref: ref, Refund: req.GetRefundAttempt()})
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func (a *api) RevokeClaim(ctx context.Context, req *queueboxv1.RevokeClaimReques
 	a.claimChanged(ref)
 	// Where the message is not ready itself, the next one of its key may be, or one that a
 	// limit of the queue held back.
-	a.dispatch.Announce(q.ID)
+	a.dispatch.Announce(q.ID, since(res.Now, a.now().Sub(began)))
 	a.log.InfoContext(ctx, "claim revoked", "queue", q.Name, "message_id", req.GetMessageId(), "worker_id", res.WorkerID,
 		"state", strings.ToLower(stateName(res.Message.State)))
 	return &queueboxv1.RevokeClaimResponse{Message: wireMessage(q.Name, &res.Message)}, nil

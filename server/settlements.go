@@ -136,10 +136,10 @@ func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settle
 }
 
 // ready wakes those who wait for queues in which another message became claimable: the next
-// one of an ordering key, or a follow-up.
-func (a *api) ready(queueIDs []int32) {
+// one of an ordering key, or a follow-up; since is not after its ready time.
+func (a *api) ready(queueIDs []int32, since time.Time) {
 	for _, id := range queueIDs {
-		a.dispatch.Announce(id)
+		a.dispatch.Announce(id, since)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 	"github.com/queuebox/queuebox/storage"
@@ -67,7 +68,7 @@ func (a *api) updateQueue(ctx context.Context, in *queueboxv1.Queue, fields []qu
 		}
 		a.catalog.put(q, read)
 		if old.Paused && !q.Paused || old.MaxInFlight != q.MaxInFlight || old.MaxClaimsPerSecond != q.MaxClaimsPerSecond {
-			a.dispatch.Announce(q.ID)
+			a.dispatch.Announce(q.ID, time.Time{})
 		}
 		return q, nil
 	}

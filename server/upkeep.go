@@ -38,7 +38,7 @@ const (
 type upkeep struct {
 	store storage.Upkeep
 	// ready wakes those who wait for messages of the queues.
-	ready   func(queueIDs []int32)
+	ready   func(queueIDs []int32, since time.Time)
 	keyed   *keyedQueues
 	ends    *ends
 	metrics *metrics
@@ -113,10 +113,11 @@ func (u *upkeep) sweepAll(ctx context.Context) {
 func (u *upkeep) sweep(ctx context.Context, p storage.SweepParams) (storage.SweepResult, error) {
 	call, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
+	began := u.now()
 	res, err := u.store.Sweep(call, p)
 	u.told(ctx, "sweep", err)
 	// Where it fails half-way, what it ended before stays ended.
-	u.ready(res.Ready)
+	u.ready(res.Ready, since(res.Now, u.now().Sub(began)))
 	if err == nil {
 		u.metrics.swept(res)
 	}
@@ -133,7 +134,7 @@ func (u *upkeep) sweepKeys(ctx context.Context) {
 		res, err := u.store.SweepKeys(call, storage.SweepKeysParams{After: after, Limit: upkeepRows})
 		cancel()
 		u.told(ctx, "keys", err)
-		u.ready(res.Ready)
+		u.ready(res.Ready, since(res.Now, u.now().Sub(began)))
 		u.keyed.see(res.Queues...)
 		rest := upkeepShare * u.now().Sub(began)
 		switch {

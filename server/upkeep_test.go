@@ -67,7 +67,7 @@ func TestUpkeep_O9_KeysGoPageByPage(t *testing.T) {
 			keyed:   newKeyedQueues(),
 			jitter:  func() float64 { return 0.5 },
 			failing: map[string]bool{},
-			ready: func(ids []int32) {
+			ready: func(ids []int32, _ time.Time) {
 				mu.Lock()
 				defer mu.Unlock()
 				woken = append(woken, ids...)

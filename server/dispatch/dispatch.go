@@ -183,8 +183,9 @@ type Dispatcher struct {
 	work   sync.WaitGroup // pollers and give-backs
 
 	waiters atomic.Int64
-	// notifies is constant: the engine can tell other servers.
-	notifies bool
+	// notifies is constant: the engine can tell other servers. listening: this one hears them.
+	notifies  bool
+	listening atomic.Bool
 
 	// draining is set under mu, so that nobody enters once it is; it is read anywhere.
 	draining atomic.Bool
@@ -299,13 +300,30 @@ func (d *Dispatcher) retire(q *queue) {
 	defer d.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.running || q.leases.len() > 0 || d.byName[q.name] != q || q.notBefore.After(d.cfg.Now()) {
+	now := d.cfg.Now()
+	if q.running || q.leases.len() > 0 || d.byName[q.name] != q || q.notBefore.After(now) {
+		return
+	}
+	// A worker that asks again and again without a wait finds its hints again.
+	if idle := now.Sub(q.claimed); idle < frontLife && (q.looksBelow || q.fronts.known()) {
+		if !q.retiring {
+			q.retiring = true
+			time.AfterFunc(frontLife-idle, func() { d.retireLater(q) })
+		}
 		return
 	}
 	delete(d.byName, q.name)
 	if d.byID[q.info.ID] == q {
 		delete(d.byID, q.info.ID)
 	}
+}
+
+// retireLater is retire when its time has come.
+func (d *Dispatcher) retireLater(q *queue) {
+	q.mu.Lock()
+	q.retiring = false
+	q.mu.Unlock()
+	d.retire(q)
 }
 
 // queue finds a queue by id; nil where nobody waited for it.
@@ -333,10 +351,14 @@ func (d *Dispatcher) WakeName(name string) {
 	}
 }
 
-// Announce is Wake on this server and on all others.
-func (d *Dispatcher) Announce(queueID int32) {
-	d.Wake(queueID)
-	d.tell(queueID)
+// Announce is Wake on this server and on all others. since is a time of the database's clock
+// before which none of the messages is ready that became claimable; zero where none did, but a
+// limit or a pause is over. A claim that starts behind it would miss them (W7).
+func (d *Dispatcher) Announce(queueID int32, since time.Time) {
+	if q := d.queue(queueID); q != nil {
+		q.wakeSince(since)
+	}
+	d.tell(queueID, since)
 }
 
 // Freed says that a lease of a queue with max_in_flight is over, beside Settled, to the
@@ -346,16 +368,19 @@ func (d *Dispatcher) Freed(queueID int32) {
 	if q := d.queue(queueID); q != nil && q.unlimited() {
 		return
 	}
-	d.tell(queueID)
+	d.tell(queueID, time.Time{})
 }
 
 // tell wakes the other servers, soon.
-func (d *Dispatcher) tell(queueID int32) {
+func (d *Dispatcher) tell(queueID int32, since time.Time) {
 	if !d.notifies {
 		return
 	}
 	d.notifyMu.Lock()
-	d.pending[queueID] = time.Time{}
+	if old := d.pending[queueID]; !old.IsZero() && (since.IsZero() || old.Before(since)) {
+		since = old
+	}
+	d.pending[queueID] = since
 	d.notifyMu.Unlock()
 	select {
 	case d.notify <- struct{}{}:
@@ -384,7 +409,7 @@ func (d *Dispatcher) AnnounceClaim(ref storage.Ref) {
 // database clock that belongs to it, read a moment ago.
 func (d *Dispatcher) ReadyAt(queueID int32, ready, now time.Time) {
 	if !ready.After(now) {
-		d.Announce(queueID)
+		d.Announce(queueID, ready)
 		return
 	}
 	if q := d.queue(queueID); q != nil {
@@ -494,6 +519,7 @@ func (d *Dispatcher) GiveBack(a Answer) {
 		defer d.work.Done()
 		ctx, cancel := context.WithTimeout(d.base, d.cfg.StatementTimeout)
 		defer cancel()
+		began := d.cfg.Now()
 		res, err := d.store.GiveBack(ctx, p)
 		d.cfg.Metrics.GaveBack(res.GivenBack, err)
 		if err != nil {
@@ -505,7 +531,7 @@ func (d *Dispatcher) GiveBack(a Answer) {
 			for _, c := range p.Claims {
 				d.Settled(p.QueueID, c.Ref.Position)
 			}
-			d.Announce(p.QueueID)
+			d.Announce(p.QueueID, res.Now.Add(-d.cfg.Now().Sub(began)))
 		}
 	}()
 }

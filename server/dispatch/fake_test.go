@@ -178,7 +178,7 @@ func (f *fakeStore) call(c storage.ClaimCall, now time.Time) storage.ClaimOutcom
 		f.taken[pos] = true
 		f.leases[pos] = now.Add(c.Lease)
 		out.Messages = append(out.Messages, storage.Claimed{
-			Message: storage.Message{Ref: storage.Ref{QueueID: 1, Position: pos}, LeaseEnd: f.leases[pos]},
+			Message: storage.Message{Ref: storage.Ref{QueueID: 1, Position: pos}, ReadyTime: t, LeaseEnd: f.leases[pos]},
 			Token:   storage.Token{byte(len(f.statements)), byte(pos)},
 		})
 	}

@@ -43,7 +43,7 @@ type JoinConfig struct {
 	// Enqueued, Settled and Renewed are told of each statement, once and before its callers are
 	// answered. Enqueued is told of what was inserted alone. They must not wait.
 	Enqueued func(ms []storage.NewMessage, res storage.EnqueueResult)
-	Settled  func(res storage.SettleResult)
+	Settled  func(res storage.SettleResult, took time.Duration)
 	Renewed  func(res storage.RenewResult)
 	// Caught makes an error of a panic in the store.
 	Caught  func(p any) error
@@ -401,11 +401,12 @@ func (j *Joiner) runSettle(ctx context.Context, calls []*settleCall, wait time.D
 	items := joinOpen(calls, func(c *settleCall) ([]storage.Settlement, func(i int) bool) {
 		return c.items, func(i int) bool { return open(c.out[i].Status) }
 	})
+	began := j.cfg.Now()
 	res, err := j.cfg.Store.Settle(ctx, storage.SettleParams{Items: items, LockWait: wait})
 	if err != nil {
 		return nil, err
 	}
-	j.cfg.Settled(res)
+	j.cfg.Settled(res, j.cfg.Now().Sub(began))
 	var held []verdict
 	k := 0
 	for n, c := range calls {

@@ -156,7 +156,7 @@ func join(t *testing.T, f *joinFake, change ...func(*JoinConfig)) *Joiner {
 			defer f.mu.Unlock()
 			f.told += len(res.Items)
 		},
-		Settled: func(storage.SettleResult) {}, Renewed: func(storage.RenewResult) {},
+		Settled: func(storage.SettleResult, time.Duration) {}, Renewed: func(storage.RenewResult) {},
 		Caught: func(p any) error { return fmt.Errorf("caught: %v", p) },
 	}
 	for _, c := range change {

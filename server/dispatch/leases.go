@@ -3,6 +3,8 @@ package dispatch
 import (
 	"container/heap"
 	"time"
+
+	"github.com/queuebox/queuebox/storage"
 )
 
 // maxLeases bounds what is remembered for one queue. Beyond it the poll finds ended
@@ -21,19 +23,30 @@ type lease struct {
 	position int64
 	end      time.Time
 	index    int
+	// priority and place are those of a lease that this server granted; known says so.
+	priority int32
+	place    place
+	known    bool
 }
 
 func (l *leases) len() int { return len(l.heap) }
 
-// set records the end of the lease of a message.
-func (l *leases) set(position int64, end time.Time) {
+// grant records a lease that this server has granted.
+func (l *leases) grant(m storage.Message, end time.Time) {
+	if e := l.set(m.Ref.Position, end); e != nil {
+		e.priority, e.place, e.known = m.Priority, placeOf(m), true
+	}
+}
+
+// set records the end of the lease of a message; nil where there are too many.
+func (l *leases) set(position int64, end time.Time) *lease {
 	if e := l.byPosition[position]; e != nil {
 		e.end = end
 		heap.Fix(&l.heap, e.index)
-		return
+		return e
 	}
 	if len(l.heap) >= maxLeases {
-		return
+		return nil
 	}
 	if l.byPosition == nil {
 		l.byPosition = map[int64]*lease{}
@@ -41,6 +54,7 @@ func (l *leases) set(position int64, end time.Time) {
 	e := &lease{position: position, end: end}
 	l.byPosition[position] = e
 	heap.Push(&l.heap, e)
+	return e
 }
 
 // drop forgets a message.
@@ -51,12 +65,11 @@ func (l *leases) drop(position int64) {
 	}
 }
 
-// pop forgets all leases that have ended and says whether there were any.
-func (l *leases) pop(now time.Time) bool {
-	ended := false
+// pop forgets all leases that have ended, and gives them.
+func (l *leases) pop(now time.Time) (ended []*lease) {
 	for len(l.heap) > 0 && !l.heap[0].end.After(now) {
+		ended = append(ended, l.heap[0])
 		l.drop(l.heap[0].position)
-		ended = true
 	}
 	return ended
 }

@@ -34,7 +34,7 @@ func TestLeasesAgainstAMap(t *testing.T) {
 					delete(model, p)
 				}
 			}
-			require.Equal(t, ended, l.pop(now))
+			require.Equal(t, ended, len(l.pop(now)) > 0)
 		}
 		require.Equal(t, len(model), l.len())
 		var first time.Time

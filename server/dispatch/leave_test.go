@@ -354,8 +354,8 @@ func TestNotifications(t *testing.T) {
 
 		// Many announcements are few notifications.
 		for range 100 {
-			d.Announce(1)
-			d.Announce(2)
+			d.Announce(1, time.Now())
+			d.Announce(2, time.Time{})
 			time.Sleep(100 * time.Microsecond)
 		}
 		time.Sleep(time.Second)

@@ -30,7 +30,7 @@ func (d *Dispatcher) listen(ctx context.Context) {
 		err := d.store.Listen(ctx, func(n storage.Notice) {
 			d.cfg.Metrics.NotifyReceived()
 			for _, q := range n.Queues {
-				d.notified(q.QueueID)
+				d.notified(q)
 			}
 			if d.cfg.Claims != nil && len(n.Claims) > 0 {
 				d.cfg.Claims(n.Claims)
@@ -40,6 +40,7 @@ func (d *Dispatcher) listen(ctx context.Context) {
 			}
 		}, func(up bool) {
 			d.cfg.Metrics.ListenUp(up)
+			d.listening.Store(up)
 			if d.cfg.Listening != nil {
 				d.cfg.Listening(up)
 			}
@@ -64,11 +65,13 @@ func (d *Dispatcher) listen(ctx context.Context) {
 // notified wakes the waiters of a queue that some server announced. A number that was
 // never announced before may be that of a queue which did not exist when somebody
 // began to wait for it: those who wait for a queue of that kind look again (W1).
-func (d *Dispatcher) notified(queueID int32) {
-	d.Wake(queueID)
+func (d *Dispatcher) notified(n storage.QueueReady) {
+	if q := d.queue(n.QueueID); q != nil {
+		q.wakeSince(n.ReadyTime)
+	}
 	d.mu.Lock()
-	_, before := d.announced[queueID]
-	d.announced[queueID] = struct{}{}
+	_, before := d.announced[n.QueueID]
+	d.announced[n.QueueID] = struct{}{}
 	d.mu.Unlock()
 	if before {
 		return
@@ -115,6 +118,10 @@ func (d *Dispatcher) send(ctx context.Context) {
 			// so it is announced again.
 			for _, ref := range n.Claims {
 				d.AnnounceClaim(ref)
+			}
+			// Nor do polls find a message that was committed late, and hides below a front.
+			for _, q := range n.Queues {
+				d.tell(q.QueueID, q.ReadyTime)
 			}
 			d.log.WarnContext(ctx, "other servers could not be notified", "error", err)
 			pause(ctx, time.Second)

@@ -192,7 +192,7 @@ func (q *queue) pick(cause Cause) *flight {
 	now := q.d.cfg.Now()
 	f := &flight{cause: cause, tail: q.tail}
 	f.params = storage.ClaimParams{QueueID: q.info.ID, MaxWireBytes: q.d.cfg.MaxWireBytes}
-	f.timer = q.leases.pop(now)
+	f.timer = q.overdue(now)
 	if !q.due.IsZero() && !q.due.After(now) {
 		f.timer = true
 	}
@@ -201,6 +201,12 @@ func (q *queue) pick(cause Cause) *flight {
 	// statement runs sets it again.
 	q.due, q.retryAt, q.limitAt = time.Time{}, time.Time{}, time.Time{}
 	q.begin()
+	if q.claimed.Add(frontLife).Before(now) {
+		q.fronts.forget() // nobody has kept them honest
+	}
+	q.lookBelow(now)
+	f.params.ScanFrom = q.fronts.hints(now)
+	q.fronts.begin()
 
 	f.last, f.freed = q.seq, q.freed
 	rows, ids := 0, map[storage.ClaimID]bool{}
@@ -251,9 +257,13 @@ func (q *queue) deal(f *flight, res storage.ClaimResult, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err != nil {
+		// Its rows may be leased, and a database that failed may have lost what it had promised.
+		q.belowAt = q.belowSoon(q.d.cfg.Now())
 		q.fail(f.calls, err)
 		return
 	}
+	q.claimed = q.d.cfg.Now()
+	q.fronts.end(res, q.d.margin())
 	q.now, q.sent, q.later = res.Now, f.sent, !res.NextReady.IsZero()
 	q.errorPause, q.notBefore = 0, time.Time{}
 	dealt, unfed := 0, 0
@@ -310,7 +320,7 @@ func (q *queue) unlook(id storage.ClaimID) {
 func (q *queue) remember(ms []storage.Claimed, now time.Time) {
 	local := q.d.cfg.Now()
 	for _, m := range ms {
-		q.leases.set(m.Message.Ref.Position, local.Add(m.Message.LeaseEnd.Sub(now)))
+		q.leases.grant(m.Message, local.Add(m.Message.LeaseEnd.Sub(now)))
 	}
 }
 

@@ -69,10 +69,17 @@ type queue struct {
 	due, retryAt, pollAt, notBefore time.Time
 	// limit is what kept messages back from the last look, limitAt when that may be over
 	// without anybody telling; freed counts the leases that were told to be over.
-	limit      storage.Limit
-	limitAt    time.Time
-	freed      uint64
-	leases     leases
+	limit   storage.Limit
+	limitAt time.Time
+	freed   uint64
+	leases  leases
+	fronts  fronts
+	// claimed is when the last claim was answered, belowAt when the next look below the fronts
+	// is due, looksBelow that one is under way. Local time.
+	claimed, belowAt time.Time
+	looksBelow       bool
+	// retiring: a timer will look whether the queue can be forgotten.
+	retiring   bool
 	spin       time.Duration
 	errorPause time.Duration
 	poll       time.Duration
@@ -125,6 +132,10 @@ func (q *queue) register(w *waiter, waits bool) {
 // lock is held.
 func (q *queue) learn(info storage.Queue) {
 	unknown := q.info.ID == 0
+	if q.info.ID != info.ID {
+		q.fronts.forget()
+		q.belowAt = time.Time{}
+	}
 	q.info = info
 	if !unknown {
 		return
@@ -249,9 +260,16 @@ func (q *queue) drain() {
 	q.nudge()
 }
 
-func (q *queue) wake() {
+func (q *queue) wake() { q.wakeSince(time.Time{}) }
+
+// wakeSince is wake where messages became claimable whose ready time is not before since, on
+// the clock of the database; zero where none did.
+func (q *queue) wakeSince(since time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if !since.IsZero() {
+		q.fronts.lowerAll(since)
+	}
 	if q.running {
 		q.lookFor(CauseWake)
 	}
@@ -271,9 +289,10 @@ func (q *queue) leaseEnds(position int64, at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before := q.leases.next()
+	q.fronts.clear(position)
 	q.leases.set(position, at)
 	if !q.running {
-		q.leases.pop(q.d.cfg.Now())
+		q.overdue(q.d.cfg.Now())
 		return
 	}
 	if next := q.leases.next(); before.IsZero() || next.Before(before) {
@@ -285,6 +304,7 @@ func (q *queue) settled(position int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.leases.drop(position)
+	q.fronts.clear(position)
 	q.freed++
 	if q.running && q.limit == storage.LimitInFlight {
 		q.lookFor(CauseWake)
@@ -302,7 +322,7 @@ func (q *queue) liveLeases(now time.Time) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.running {
-		q.leases.pop(now)
+		q.overdue(now)
 	}
 	return q.leases.len()
 }

@@ -1,0 +1,99 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+const (
+	// belowEvery and belowMost bound the pause between two looks below the fronts of a queue;
+	// between them it is belowRest times as long as the last look took. A look may be dear:
+	// behind a snapshot that somebody holds it walks over all that is dead.
+	belowEvery = 10 * time.Second
+	belowMost  = 25 * time.Second
+	belowRest  = 20
+)
+
+// margin is how far the fronts stay behind the clock.
+func (d *Dispatcher) margin() time.Duration {
+	if d.listening.Load() {
+		return toldMargin
+	}
+	return untoldMargin
+}
+
+// lookBelow starts the paced look for what the fronts hide, where it is time (W7). It is made
+// beside the claims, which go on, and only while there are some. The lock is held, and the
+// poller runs.
+func (q *queue) lookBelow(now time.Time) {
+	if q.looksBelow || q.info.ID == 0 || q.belowAt.After(now) {
+		return
+	}
+	q.looksBelow = true
+	p := storage.FirstReadyParams{QueueID: q.info.ID, Below: q.fronts.hints(now)}
+	q.fronts.beginLook()
+	q.d.work.Add(1)
+	go q.runBelow(p)
+}
+
+func (q *queue) runBelow(p storage.FirstReadyParams) {
+	defer q.d.work.Done()
+	ctx, cancel := context.WithTimeout(q.d.base, q.d.cfg.StatementTimeout)
+	defer cancel()
+	began := q.d.cfg.Now()
+	res, err := q.askBelow(ctx, p)
+	now := q.d.cfg.Now()
+	if err != nil && q.d.base.Err() == nil {
+		q.d.log.WarnContext(ctx, "the look for messages below the scan hints failed; it is tried again",
+			"queue", q.name, "error", err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	pause := min(max(belowRest*now.Sub(began), belowEvery), belowMost)
+	q.looksBelow, q.belowAt = false, now.Add(pause-time.Duration(q.d.cfg.Jitter()*float64(pause)/10))
+	if err != nil || q.info.ID != p.QueueID {
+		return
+	}
+	if q.fronts.endLook(res, q.d.margin()) && q.running {
+		q.lookFor(CauseWake)
+	}
+}
+
+// askBelow asks the store; a panic is an error like another.
+func (q *queue) askBelow(ctx context.Context, p storage.FirstReadyParams) (res storage.FirstReadyResult, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			q.d.log.ErrorContext(ctx, "panic while looking below the scan hints", "queue", q.name,
+				"panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+			err = fmt.Errorf("first ready: panic: %v", panicked)
+		}
+	}()
+	return q.d.store.FirstReady(ctx, p)
+}
+
+// overdue takes in the leases that have ended: their messages are looked for where they stand.
+// One whose place is not known is found by a look below the fronts, soon. It tells whether
+// there were any. The lock is held.
+func (q *queue) overdue(now time.Time) bool {
+	ended := q.leases.pop(now)
+	for _, l := range ended {
+		if l.known {
+			q.fronts.suspect(l.position, l.priority, l.place, now.Add(suspectLife))
+		} else {
+			q.belowAt = q.belowSoon(now)
+		}
+	}
+	return len(ended) > 0
+}
+
+// belowSoon is when the next look below the fronts may be where there is a reason for one.
+func (q *queue) belowSoon(now time.Time) time.Time {
+	if soon := now.Add(time.Second); q.belowAt.After(soon) {
+		return soon
+	}
+	return q.belowAt
+}
