@@ -88,7 +88,7 @@ func (a *api) cutLeases(ctx context.Context, held []heldLease) ([]heldLease, err
 	now := a.now()
 	a.clock.seen(res.Now, now)
 	ended := held[:0]
-	queues := map[int32]struct{}{}
+	queues := map[int32][]int64{}
 	for i, r := range res.Items {
 		ref := items[i].Ref
 		if r.Status != storage.ItemApplied {
@@ -96,12 +96,12 @@ func (a *api) cutLeases(ctx context.Context, held []heldLease) ([]heldLease, err
 			continue
 		}
 		ended = append(ended, held[i])
-		queues[ref.QueueID] = struct{}{}
+		queues[ref.QueueID] = append(queues[ref.QueueID], ref.Position)
 		a.dispatch.LeaseEnds(ref.QueueID, ref.Position, r.LeaseEnd, res.Now)
 		a.ends.renewed(ref, now.Add(r.LeaseEnd.Sub(res.Now)), r.CancelRequested)
 	}
-	for id := range queues {
-		a.dispatch.Announce(id)
+	for id, positions := range queues {
+		a.dispatch.LeasesCut(id, positions)
 	}
 	return ended, nil
 }

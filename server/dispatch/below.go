@@ -90,6 +90,23 @@ func (q *queue) overdue(now time.Time) bool {
 	return len(ended) > 0
 }
 
+// lowestOf is the earliest ready time of messages that this server has leased, as far as it is
+// known; zero where none is.
+func (q *queue) lowestOf(positions []int64) (lowest time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, position := range positions {
+		at := q.fronts.suspects[position].place
+		if l := q.leases.byPosition[position]; l != nil {
+			at = l.place
+		}
+		if ready := time.UnixMicro(at.ready); at != (place{}) && (lowest.IsZero() || ready.Before(lowest)) {
+			lowest = ready
+		}
+	}
+	return lowest
+}
+
 // belowSoon is when the next look below the fronts may be where there is a reason for one.
 func (q *queue) belowSoon(now time.Time) time.Time {
 	if soon := now.Add(time.Second); q.belowAt.After(soon) {

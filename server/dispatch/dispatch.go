@@ -49,6 +49,8 @@ const (
 	// maxClaims bounds the claims that wait to be announced; beyond it the other servers
 	// find them by looking.
 	maxClaims = 10_000
+	// cutAgain is longer than what is left of a lease that is cut short.
+	cutAgain = 10 * time.Millisecond
 	// notifyEvery is the shortest pause between two notifications sent.
 	notifyEvery = 5 * time.Millisecond
 )
@@ -422,6 +424,18 @@ func (d *Dispatcher) LeaseEnds(queueID int32, position int64, end, now time.Time
 	if q := d.queue(queueID); q != nil {
 		q.leaseEnds(position, d.cfg.Now().Add(end.Sub(now)))
 	}
+}
+
+// LeasesCut is Announce for messages whose leases were cut short, which LeaseEnds has said
+// before: they stand where they stood when this server leased them. Whoever looks a moment
+// before the end is told once more.
+func (d *Dispatcher) LeasesCut(queueID int32, positions []int64) {
+	var since time.Time
+	if q := d.queue(queueID); q != nil {
+		since = q.lowestOf(positions)
+	}
+	d.Announce(queueID, since)
+	time.AfterFunc(cutAgain, func() { d.Announce(queueID, since) })
 }
 
 // Settled says that the lease of a message is over by a settlement.

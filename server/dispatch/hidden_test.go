@@ -92,6 +92,19 @@ var hiding = map[string]func(t *testing.T, h *house) (*row, time.Duration){
 		time.Sleep(time.Until(r.leaseEnd))
 		return r, atOnce
 	},
+	"a lease of another server that it cuts short": func(t *testing.T, h *house) (*row, time.Duration) {
+		r := h.add(0)
+		a, err := h.b.Claim(t.Context(), h.request(time.Second))
+		require.NoError(t, err)
+		require.Len(t, a.Messages, 1)
+		time.Sleep(time.Second)
+		h.pass(t)
+		h.with(func() { r.leaseEnd = h.now().Add(time.Millisecond) })
+		h.b.LeaseEnds(1, r.position, r.leaseEnd, h.now())
+		h.b.LeasesCut(1, []int64{r.position})
+		time.Sleep(time.Millisecond)
+		return r, secondly
+	},
 	"a lease of another server that was renewed here": func(t *testing.T, h *house) (*row, time.Duration) {
 		r := h.add(0, func(r *row) { r.leaseEnd = h.now().Add(2 * time.Second) })
 		time.Sleep(time.Second)
