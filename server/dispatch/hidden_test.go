@@ -198,7 +198,7 @@ func TestW7HiddenRowsAreFound(t *testing.T) {
 			for kind, idle := range map[string]time.Duration{"on a busy server": 0, "on one that rested for ten seconds": 10 * time.Second} {
 				t.Run(kind, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						h := open(t, true)
+						h := openHouse(t, true)
 						h.pass(t)
 						time.Sleep(time.Second)
 						h.pass(t)
@@ -215,7 +215,7 @@ func TestW7HiddenRowsAreFound(t *testing.T) {
 // Without this the test above would prove nothing: the rows are hidden indeed.
 func TestW7ARowBelowTheFrontIsHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, true)
+		h := openHouse(t, true)
 		h.pass(t)
 		time.Sleep(time.Second)
 		h.pass(t)
@@ -230,7 +230,7 @@ func TestW7ARowBelowTheFrontIsHidden(t *testing.T) {
 // second of its ready time.
 func TestW7W1WithoutNotificationsThePollFindsALateCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, false)
+		h := openHouse(t, false)
 		for range 5 {
 			h.pass(t)
 			time.Sleep(time.Second)
@@ -249,7 +249,7 @@ func TestW7W1WithoutNotificationsThePollFindsALateCommit(t *testing.T) {
 // W7: what is announced while a claim is under way that did not see it counts for its front.
 func TestW7ALateCommitDuringAClaimIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, true)
+		h := openHouse(t, true)
 		h.pass(t)
 		time.Sleep(time.Second)
 		h.with(func() { h.slow = 300 * time.Millisecond })
@@ -266,7 +266,7 @@ func TestW7ALateCommitDuringAClaimIsFound(t *testing.T) {
 // C9, C12: a limit or a cut answer leaves rows, and no front passes them.
 func TestW7C9ACutClaimLeavesTheRestInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, true)
+		h := openHouse(t, true)
 		h.pass(t)
 		h.with(func() { h.most = 1 })
 		var want []int64
@@ -287,7 +287,7 @@ func TestW7C9ACutClaimLeavesTheRestInOrder(t *testing.T) {
 // again and again without a wait; the look below it goes on at its own pace.
 func TestW7C12HintsStayWithAWorkerThatDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, true)
+		h := openHouse(t, true)
 		for range 10 {
 			h.add(time.Hour, func(r *row) { r.leaseEnd = time.Now().Add(time.Hour); r.priority = 5 })
 		}
@@ -312,7 +312,7 @@ func TestW7C12HintsStayWithAWorkerThatDoesNotWait(t *testing.T) {
 func TestW7ASlowLookIsPaced(t *testing.T) {
 	for took, want := range map[time.Duration]int{100 * time.Millisecond: 10, time.Second: 5, 5 * time.Second: 4} {
 		synctest.Test(t, func(t *testing.T) {
-			h := open(t, true)
+			h := openHouse(t, true)
 			h.with(func() { h.lookFor = took })
 			for range 100 {
 				_, err := h.a.Claim(t.Context(), h.request(time.Second))
@@ -328,7 +328,7 @@ func TestW7ASlowLookIsPaced(t *testing.T) {
 // A queue that nobody asks for is forgotten, with its hints.
 func TestW7AnIdleQueueForgetsItsHints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := open(t, true)
+		h := openHouse(t, true)
 		h.pass(t)
 		_, err := h.a.Claim(t.Context(), h.request(0))
 		require.NoError(t, err)
@@ -348,7 +348,7 @@ func TestW7RandomRowsAreFound(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 7))
-			h := open(t, seed%4 != 0)
+			h := openHouse(t, seed%4 != 0)
 			left := map[int64]*row{}
 			claim := func() {
 				r := h.request(time.Duration(rng.IntN(2)) * 50 * time.Millisecond)

@@ -238,8 +238,8 @@ func (h *house) request(wait time.Duration) Request {
 	return r
 }
 
-// open starts two servers, in a synctest bubble.
-func open(t *testing.T, tells bool) *house {
+// openHouse starts two servers, in a synctest bubble.
+func openHouse(t *testing.T, tells bool) *house {
 	t.Helper()
 	h := &house{table: &table{tells: tells}, id: 1}
 	server := func() *Dispatcher {
