@@ -30,12 +30,13 @@ type measure struct {
 }
 
 const (
-	oursBatch = "BatchEnqueue, Claim, BatchSettle over 4 connections; server at its defaults"
-	oursUnary = "Enqueue, Claim, Complete over 4 connections; server at its defaults"
-	oursWork  = "Worker of client/go, each handler completes its message and waits until that is durable; 2 producers, EnqueueBatch(1000); server at its defaults"
-	riverBest = "InsertManyFast(1000) from 2 goroutines, MaxWorkers 2000, FetchCooldown 2 ms, FetchPollInterval 20 ms (those of river bench), pool of 20; completed counted by Subscribe"
-	riverLate = "Insert, MaxWorkers 2000, FetchCooldown and FetchPollInterval 1 ms (the least it takes), LISTEN/NOTIFY on"
-	rawTable  = "hand-written SQL of pgmq: jsonb body, index on vt, FOR UPDATE SKIP LOCKED, no fence, prepared statements"
+	oursBatch     = "BatchEnqueue, Claim, BatchSettle over 4 connections; server at its defaults"
+	oursUnary     = "Enqueue, Claim, Complete over 4 connections; server at its defaults"
+	oursWork      = "Worker of client/go, each handler completes its message and waits until that is durable; 2 producers, EnqueueBatch(1000); server at its defaults"
+	riverBest     = "InsertManyFast(1000) from 2 goroutines, MaxWorkers 2000, FetchCooldown 2 ms, FetchPollInterval 20 ms (those of river bench), pool of 20; completed counted by Subscribe"
+	riverLate     = "Insert, MaxWorkers 2000, FetchCooldown and FetchPollInterval 1 ms (the least it takes), LISTEN/NOTIFY on"
+	graphileLocal = "addJobs(1000) from 2 loops; concurrentJobs 24, maxPoolSize 25, localQueue size 500, completeJobBatchDelay 0, failJobBatchDelay 0 (those of its performance page)"
+	rawTable      = "hand-written SQL of pgmq: jsonb body, index on vt, FOR UPDATE SKIP LOCKED, no fence, prepared statements"
 )
 
 func batch1000(name string) contender {
@@ -44,6 +45,10 @@ func batch1000(name string) contender {
 
 func river() contender {
 	return contender{name: "river", title: "River", settings: riverBest, system: "river", load: "river", quick: true}
+}
+
+func nats() contender {
+	return contender{name: "nats-jetstream", title: "NATS JetStream, double ack", settings: "file storage, work queue, 8 callers of publish 100 (acks awaited), pull 100, 100 acks each confirmed; it does not sync to disk before it confirms", system: "nats", load: "nats-jetstream", quick: true}
 }
 
 // measures are all that there is to measure, in the order of the report.
@@ -66,6 +71,11 @@ func measures() []measure {
 				{name: "pgmq-archive-1000", title: "raw SQL, read + archive 1000", settings: "4 connections; " + rawTable, system: "table", load: "pgmq-archive-1000"},
 				{name: "pgmq-delete-100", title: "raw SQL, read + delete 100", settings: "8 connections; " + rawTable, system: "table", load: "pgmq-delete-100", quick: true},
 				{name: "pgmq-archive-100", title: "raw SQL, read + archive 100", settings: "8 connections; " + rawTable, system: "table", load: "pgmq-archive-100"},
+				{name: "graphile-worker-local", title: "graphile-worker, localQueue 500", settings: graphileLocal, system: "graphile", load: "graphile-worker-local", quick: true},
+				{name: "graphile-worker", title: "graphile-worker, defaults", settings: "addJobs(1000) from 2 loops; concurrentJobs 24, maxPoolSize 25, the rest at its defaults", system: "graphile", load: "graphile-worker"},
+				{name: "pg-boss-1000", title: "pg-boss, fetch 1000", settings: "4 loops of insert(1000), fetch(batchSize 1000), complete", system: "pgboss", load: "pg-boss-1000", quick: true},
+				{name: "pg-boss-100", title: "pg-boss, fetch 100", settings: "8 loops of insert(100), fetch(batchSize 100), complete", system: "pgboss", load: "pg-boss-100"},
+				nats(),
 				{name: "pgmq-delete-1", title: "raw SQL, one message a statement", settings: "16 connections; " + rawTable, system: "table", load: "pgmq-delete-1"},
 			},
 		},
@@ -77,6 +87,7 @@ func measures() []measure {
 				{name: "queuebox-worker-2000", title: "QueueBox Go Worker, 2000 handlers", settings: oursWork, system: "queuebox", load: "queuebox-worker-2000"},
 				river(),
 				{name: "pgmq-delete-1000", title: "raw SQL, read + delete 1000", settings: "4 connections; " + rawTable, system: "table", load: "pgmq-delete-1000"},
+				nats(),
 			},
 		},
 		{
@@ -85,6 +96,14 @@ func measures() []measure {
 				batch1000("queuebox-batch-1000"),
 				{name: "queuebox-batch-1000-keyed", title: "QueueBox batch 1000, 10k ordering keys", settings: "4 callers; " + oursBatch, system: "queuebox", load: "queuebox-batch-1000", keys: 10_000},
 				{name: "queuebox-hot-keys", title: "QueueBox unary, 8 hot keys, 8 workers", settings: oursUnary, system: "queuebox", load: "queuebox-unary-8", keys: 8, backlog: 1000},
+				{name: "queuebox-hot-keys-unjoined", title: "the same with --no-join-calls", settings: "joining of calls switched off in the server; else as above", system: "queuebox-unjoined", load: "queuebox-unary-8", keys: 8, backlog: 1000},
+			},
+		},
+		{
+			name: report.Published, title: "Burn-down of a backlog, as the peers publish it", payload: 100,
+			contenders: []contender{
+				{name: "river-burn", title: "River, method of river bench -n", settings: "jobs inserted first; MaxWorkers 2000, FetchCooldown 2 ms, FetchPollInterval 20 ms; published: 46,000 jobs/s on an 8-core M2", system: "river", load: "river", do: drive.Burn},
+				{name: "graphile-burn", title: "graphile-worker, method of its performance page", settings: "jobs added first; " + graphileLocal + "; published: about 183,000 jobs/s on its machine", system: "graphile", load: "graphile-worker-local", do: drive.Burn},
 			},
 		},
 		{

@@ -17,8 +17,8 @@ import (
 type runCmd struct {
 	Measures   []string      `help:"Measures to take, all where none is named: throughput, payload-4k, ordering, published, latency, alone." placeholder:"NAME"`
 	Contenders []string      `help:"Contenders to run, all where none is named; those whose names begin with one of these." placeholder:"PREFIX"`
-	Window     time.Duration `help:"Length of a window." default:"5s"`
-	Warmup     time.Duration `help:"What runs before a window and is not measured." default:"1500ms"`
+	Window     time.Duration `help:"Length of a window." default:"3s"`
+	Warmup     time.Duration `help:"What runs before a window and is not measured." default:"1s"`
 	Rounds     int           `help:"Windows of each contender." default:"3"`
 	Backlog    int           `help:"Messages that stand in a queue before the first window." default:"100000"`
 	Quick      bool          `help:"A smoke test: few contenders, one short window, a small backlog."`
@@ -84,6 +84,7 @@ func (c *runCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.node.offline = c.Quick
 	defer s.close() //nolint:contextcheck // it must clean up where ctx has ended
 	for _, m := range plan {
 		taken, err := c.take(ctx, s, &m)
@@ -163,12 +164,15 @@ func (c *runCmd) take(ctx context.Context, s *session, m *measure) (*report.Meas
 			return nil, fmt.Errorf("%s has no system %q", x.name, x.system)
 		}
 		r.instance.database = strings.ReplaceAll(m.name+"_"+x.name, "-", "_")
-		r.command = s.command(x.system)
 		if err := r.system.missing(ctx); err != nil {
 			s.skip(r, err.Error())
 			continue
 		}
-		found.Version = r.system.version(ctx)
+		found.Version, r.command = r.system.version(ctx), s.command(r.system)
+		if x.do == drive.Burn {
+			all = append(all, r)
+			continue
+		}
 		if err := c.prepare(ctx, s, m, r); err != nil {
 			return nil, fmt.Errorf("%s: %w", x.name, err)
 		}
@@ -228,6 +232,7 @@ func (c *runCmd) spec(s *session, m *measure, r *running) drive.Spec {
 	if r.do != "" {
 		spec.Do = r.do
 	}
+	spec.Count = c.Backlog // what is burnt down; nothing else asks
 	return spec
 }
 
@@ -248,6 +253,13 @@ func (c *runCmd) turn(ctx context.Context, s *session, spec drive.Spec, r *runni
 
 // once runs one window.
 func (c *runCmd) once(ctx context.Context, s *session, m *measure, r *running, round int) error {
+	if r.do == drive.Burn {
+		// What is burnt down is filled anew, in a database that has no history.
+		r.instance.database = fmt.Sprintf("%s_%s_%d", m.name, strings.ReplaceAll(r.name, "-", "_"), round)
+		if err := c.prepare(ctx, s, m, r); err != nil || r.found.Skipped != "" {
+			return err
+		}
+	}
 	w, err := c.turn(ctx, s, c.spec(s, m, r), r)
 	if err != nil || r.found.Skipped != "" {
 		return err

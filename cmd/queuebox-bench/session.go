@@ -26,12 +26,14 @@ type session struct {
 	postgres *host.Postgres
 	counters *host.Counters
 	progress io.Writer
+	node     *nodePeers
 }
 
 // openSession builds the server, unless one is named, and starts PostgreSQL. Everything is under
 // one temporary directory, which close removes.
 func openSession(ctx context.Context, server, source string, progress io.Writer) (_ *session, err error) {
 	s := &session{progress: progress, machine: machine()}
+	s.node = &nodePeers{session: s}
 	defer func() { //nolint:contextcheck // as in close
 		if err != nil {
 			s.close()
@@ -144,7 +146,12 @@ func moduleVersion(path string) string {
 }
 
 // command is the client program of a system, to which the spec is added.
-func (s *session) command(string) []string { return []string{s.self, "drive"} }
+func (s *session) command(of system) []string {
+	if f, ok := of.(foreign); ok {
+		return f.command()
+	}
+	return []string{s.self, "drive"}
+}
 
 // settings are those of PostgreSQL, as they are printed.
 func (*session) settings() []string { return host.Settings() }

@@ -42,13 +42,22 @@ type system interface {
 	stop(i *instance)
 }
 
+// foreign is a system whose client is a program of its own.
+type foreign interface{ command() []string }
+
 // systems are all kinds, by name.
 func (s *session) systems() map[string]system {
+	node := s.node
 	return map[string]system{
 		"queuebox": &queueboxSystem{session: s},
-		"echo":     &echoSystem{session: s},
-		"river":    &schemaSystem{session: s, named: moduleVersion("github.com/riverqueue/river"), schema: drive.PrepareRiver},
-		"table":    &schemaSystem{session: s, named: "raw SQL after pgmq", schema: drive.PrepareTable},
+		// The same server, each call a transaction of its own.
+		"queuebox-unjoined": &queueboxSystem{session: s, extra: []string{"--no-join-calls"}},
+		"echo":              &echoSystem{session: s},
+		"nats":              &natsSystem{session: s},
+		"graphile":          &nodeSystem{peers: node, program: "graphile.mjs", npmName: "graphile-worker"},
+		"pgboss":            &nodeSystem{peers: node, program: "pgboss.mjs", npmName: "pg-boss"},
+		"river":             &schemaSystem{session: s, named: moduleVersion("github.com/riverqueue/river"), schema: drive.PrepareRiver},
+		"table":             &schemaSystem{session: s, named: "raw SQL after pgmq", schema: drive.PrepareTable},
 	}
 }
 

@@ -44,6 +44,7 @@ func loads() map[string]func(context.Context, Spec) (load, error) {
 		"queuebox-worker-256":   workers{handlers: 256}.open,
 		"queuebox-worker-2000":  workers{handlers: 2000}.open,
 		"river":                 riverShape{}.open,
+		"nats-jetstream":        natsShape{}.open,
 		"river-single":          riverShape{single: true}.open,
 		"pgmq-delete-1":         tableShape{callers: 16, batch: 1}.open,
 		"pgmq-delete-100":       tableShape{callers: 8, batch: 100}.open,
