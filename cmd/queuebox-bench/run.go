@@ -147,7 +147,7 @@ type running struct {
 // take runs one measure: all contenders are prepared, then they have their windows in turns.
 func (c *runCmd) take(ctx context.Context, s *session, m *measure) (*report.Measure, error) {
 	s.payload = m.payload
-	s.say("\n%s: %d contenders, %d rounds of %s", m.title, len(m.contenders), c.Rounds, c.Window)
+	s.say("%s: %d contenders, %d rounds of %s", m.title, len(m.contenders), c.Rounds, c.Window)
 	out := &report.Measure{
 		Name: m.name, Title: m.title, Taken: time.Now().UTC().Truncate(time.Second),
 		Revision: s.revision, Machine: s.machine, Postgres: s.postgres.Version, Settings: s.settings(),

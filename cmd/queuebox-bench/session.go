@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/queuebox/queuebox/cmd/queuebox-bench/host"
 )
@@ -26,13 +27,14 @@ type session struct {
 	postgres *host.Postgres
 	counters *host.Counters
 	progress io.Writer
+	begun    time.Time
 	node     *nodePeers
 }
 
 // openSession builds the server, unless one is named, and starts PostgreSQL. Everything is under
 // one temporary directory, which close removes.
 func openSession(ctx context.Context, server, source string, progress io.Writer) (_ *session, err error) {
-	s := &session{progress: progress, machine: machine()}
+	s := &session{progress: progress, begun: time.Now(), machine: machine()}
 	s.node = &nodePeers{session: s}
 	defer func() { //nolint:contextcheck // as in close
 		if err != nil {
@@ -79,7 +81,7 @@ func (s *session) close() {
 
 // say tells a person how far it is.
 func (s *session) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.progress, format+"\n", args...)
+	_, _ = fmt.Fprintf(s.progress, "%5.0fs  "+format+"\n", append([]any{time.Since(s.begun).Seconds()}, args...)...)
 }
 
 // sourceDir is the root of the main module: the one that was named, or the one around the
