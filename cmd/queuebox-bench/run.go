@@ -180,10 +180,6 @@ func (c *runCmd) take(ctx context.Context, s *session, m *measure) (*report.Meas
 			all = append(all, r)
 		}
 	}
-	// What the filling wrote is not to be paid in the windows.
-	if err := s.postgres.Exec(ctx, "postgres", "CHECKPOINT"); err != nil {
-		return nil, err
-	}
 	for round := range c.Rounds {
 		for i := range all {
 			// Each round begins with another contender, so that nobody has the same neighbour before it always.
