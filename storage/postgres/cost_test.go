@@ -194,6 +194,7 @@ func TestJoinedStatementsAreLinear(t *testing.T) {
 	for _, action := range []string{"1", "2", "3", "4"} {
 		check("settle", ids, positions, tokens, repeat(n, action), nulls, nulls, nulls, nulls)
 	}
+	check("complete", ids, positions, tokens)
 	check("renew", ids, positions, tokens, repeat(n, "30000000"), repeat(n, "0"))
 	check("diagnose", ids, positions, tokens)
 	check("give_back", "1", positions, tokens)

@@ -72,6 +72,53 @@ func (c columns) args() []any {
 	}
 }
 
+// sparse are the arguments of enqueue.sql: what the messages have in common is said once, and
+// an array of nothing but defaults is empty. Each array costs a message a value on the wire, in
+// this program and in the database.
+func (c columns) sparse() []any {
+	queues := make([]int32, 0, 1)
+	var which []int32
+	for i, id := range c.queueID {
+		at := slices.Index(queues, id)
+		if at < 0 {
+			at = len(queues)
+			queues = append(queues, id)
+		}
+		if at > 0 && which == nil {
+			which = make([]int32, len(c.queueID))
+			for k := range i {
+				which[k] = 1 // not reached by a second queue before
+			}
+		}
+		if which != nil {
+			which[i] = int32(at + 1)
+		}
+	}
+	return []any{
+		queues, c.payload, filled(which), some(c.contentType), some(c.attributes), some(c.priority), some(c.delay),
+		some(c.available), some(c.maxAttempts), some(c.expire), c.wireBytes,
+	}
+}
+
+// some gives all values where one of them is not the zero of its type, and else none.
+func some[T comparable](values []T) []T {
+	var zero T
+	for _, v := range values {
+		if v != zero {
+			return values
+		}
+	}
+	return []T{}
+}
+
+// filled is never nil, which would be a null.
+func filled[T any](values []T) []T {
+	if values == nil {
+		return []T{}
+	}
+	return values
+}
+
 // inserted is a row that an insert returned.
 type inserted struct {
 	position int64
@@ -81,12 +128,9 @@ type inserted struct {
 
 func scanInserted(into *[]inserted) func(pgx.Rows) error {
 	return each(func() { *into = (*into)[:0] }, func(r pgx.Rows) error {
-		var row inserted
-		if err := r.Scan(&row.position, &row.ready, &row.created); err != nil {
-			return err
-		}
-		*into = append(*into, row)
-		return nil
+		row := raw(r)
+		*into = append(*into, inserted{position: row.int(0), ready: row.time(1), created: row.time(2)})
+		return row.err
 	})
 }
 
@@ -108,7 +152,7 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 		}
 	}
 	rows := make([]inserted, 0, len(p.Messages))
-	insert := step{sql: s.sql.enqueue, args: c.args(), scan: scanInserted(&rows)}
+	insert := step{sql: s.sql.enqueue, args: c.sparse(), scan: scanInserted(&rows)}
 	var steps []step
 	if keys := orderingKeys(p.Messages); len(keys) > 0 {
 		steps = append(atMost(p.LockWait), s.lockNames(keys)...)

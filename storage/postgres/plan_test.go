@@ -207,13 +207,17 @@ func TestC12PlansArePinned(t *testing.T) {
 					require.LessOrEqual(t, plan.buffers(), 25*batch, "%s %s", name, action)
 				}
 			}
+			complete := p.explain(t, "complete", ids, positions, tokens)
+			pinned(t, "complete", complete)
+			t.Logf("complete: %d buffers", complete.buffers())
+			require.LessOrEqual(t, complete.buffers(), 25*batch, "complete")
 			plan := p.explain(t, "give_back", fmt.Sprint(other.ID), positions, tokens)
 			pinned(t, "give_back", plan)
 			require.LessOrEqual(t, plan.buffers(), 20*batch, "give_back writes the ready index too")
 			plan = p.explain(t, "diagnose", ids, positions, tokens)
 			pinned(t, "diagnose", plan)
-			plan = p.explain(t, "enqueue", repeat(batch, fmt.Sprint(q.ID)), repeat(batch, "x"), repeat(batch, "x"), repeat(batch, "NULL"),
-				repeat(batch, "0"), repeat(batch, "NULL"), repeat(batch, "NULL"), repeat(batch, "0"), repeat(batch, "NULL"), repeat(batch, "100"))
+			plan = p.explain(t, "enqueue", "'{"+fmt.Sprint(q.ID)+"}'", repeat(batch, "x"), "'{}'", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'",
+				"'{}'", "'{}'", repeat(batch, "100"))
 			pinned(t, "enqueue", plan)
 			require.LessOrEqual(t, plan.buffers(), 15*batch, "enqueue")
 			plan = p.explain(t, "blocked", fmt.Sprint(q.ID))
