@@ -3,7 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"crypto/rand"
 	"fmt"
 	"math"
 	"slices"
@@ -253,7 +253,7 @@ func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int
 func (s *Store) claimFree(ctx context.Context, p storage.ClaimParams, todo []int) (out claimRows, known []int, err error) {
 	b := bind(p, todo)
 	steps := s.lookForCalls(p, b, &known)
-	if err := s.write(ctx, "claim", append(steps, b.step(s.sql.claim, &out))...); err != nil {
+	if err := s.write(ctx, "claim", append(steps, b.step(p, s.sql.claim, &out))...); err != nil {
 		return claimRows{}, known, err
 	}
 	out.sort()
@@ -267,8 +267,9 @@ type bound struct {
 	// asked are the claim ids, byID whose they are.
 	asked [][16]byte
 	byID  map[[16]byte]int
-	// callOf tells for each rank which call gets the row.
+	// callOf tells for each rank which call gets the row, tokens which token it gets.
 	callOf []int32
+	tokens [][16]byte
 }
 
 func bind(p storage.ClaimParams, todo []int) *bound {
@@ -300,18 +301,30 @@ func bind(p storage.ClaimParams, todo []int) *bound {
 	if p.ScanFrom == nil {
 		g.position = nil
 	}
+	b.tokens = newTokens(len(b.callOf))
 	b.args = []any{
 		p.QueueID, int64(len(b.callOf)), p.MaxWireBytes, byPayload, b.callOf, leases, workers, ids,
-		g.position, g.highest, g.lowest, g.from, g.hinted,
+		g.position, g.highest, g.lowest, g.from, g.hinted, b.tokens,
 	}
 	return b
+}
+
+// newTokens draws tokens at random: there is nothing to guess one by, whoever knows others.
+func newTokens(n int) [][16]byte {
+	tokens := make([][16]byte, n)
+	drawn := make([]byte, n*len(storage.Token{}))
+	_, _ = rand.Read(drawn) // never fails: it ends the program instead
+	for i := range tokens {
+		tokens[i] = [16]byte(drawn[i*len(tokens[i]):])
+	}
+	return tokens
 }
 
 // atMost cuts the rows that the calls may get, those of the last calls first.
 func (b *bound) atMost(n int) {
 	if n < len(b.callOf) {
-		b.callOf = b.callOf[:n]
-		b.args[1], b.args[4] = int64(n), b.callOf
+		b.callOf, b.tokens = b.callOf[:n], b.tokens[:n]
+		b.args[1], b.args[4], b.args[13] = int64(n), b.callOf, b.tokens
 	}
 }
 
@@ -335,12 +348,11 @@ func (s *Store) lookForCalls(p storage.ClaimParams, b *bound, known *[]int) []st
 }
 
 // step is the claim statement itself, with more arguments where its text has them.
-func (b *bound) step(sql string, out *claimRows, more ...any) step {
+func (b *bound) step(p storage.ClaimParams, sql string, out *claimRows, more ...any) step {
 	args := append(slices.Clone(b.args), more...)
-	queueID := b.args[0].(int32)
 	return step{sql: sql, args: args, scan: each(
 		func() { *out = claimRows{} },
-		func(r pgx.Rows) error { return out.scan(queueID, b.todo, r) },
+		func(r pgx.Rows) error { return out.scan(b, b.todo, p, r) },
 	)}
 }
 
@@ -348,87 +360,49 @@ func (c *claimRows) sort() {
 	slices.SortFunc(c.rows, func(a, b claimRow) int { return cmp.Compare(a.rank, b.rank) })
 }
 
-func (c *claimRows) scan(queueID int32, todo []int, r pgx.Rows) error {
-	var (
-		open    *bool // null where there is no such queue
-		limited *bool
-		next    *time.Time
-		call    *int32
-		rank    *int64
-		token   *[16]byte
-		m       claimedColumns
-	)
-	if err := r.Scan(append([]any{&c.now, &open, &limited, &c.picked, &c.due, &next, &call, &rank, &token}, m.targets()...)...); err != nil {
-		return err
+// scan reads a row. What is not of a message stands in each of them.
+func (c *claimRows) scan(b *bound, todo []int, p storage.ClaimParams, r pgx.Rows) error {
+	row := raw(r)
+	if c.rows == nil {
+		c.now, c.next, c.open, c.limited = row.time(0), row.time(5), row.bool(1), row.bool(2)
+		c.picked, c.due = row.int(3), row.int(4)
 	}
-	c.now, c.next, c.open, c.limited = c.now.UTC(), utc(next), is(open), is(limited)
-	if call == nil {
-		return nil
+	if row.null(6) {
+		return row.err
 	}
-	message, err := m.message(queueID)
+	attributes, err := row.attributes(11)
 	if err != nil {
 		return err
 	}
-	c.rows = append(c.rows, claimRow{
-		call: todo[*call-1], rank: *rank,
-		claimed: storage.Claimed{Message: message, Token: storage.Token(*token)},
-	})
-	return nil
-}
-
-// claimedColumns are the columns of a message that claim and replay return; all may be
-// null, since an empty claim returns a row too.
-type claimedColumns struct {
-	position                                     *int64
-	key, contentType, lastError, reason, worker  *string
-	ordering, attributes                         *string
-	payload                                      []byte
-	payloadBytes, priority, attempt, maxAttempts *int32
-	createTime, readyTime, expireTime, leaseEnd  *time.Time
-}
-
-func (c *claimedColumns) targets() []any {
-	return []any{
-		&c.position, &c.key, &c.payload, &c.payloadBytes, &c.contentType, &c.attributes, &c.priority, &c.attempt,
-		&c.maxAttempts, &c.createTime, &c.readyTime, &c.expireTime, &c.lastError, &c.reason, &c.worker,
-		&c.leaseEnd, &c.ordering,
+	var before storage.Message // most rows have the same of some texts
+	if n := len(c.rows); n > 0 {
+		before = c.rows[n-1].claimed.Message
 	}
-}
-
-func (c *claimedColumns) message(queueID int32) (storage.Message, error) {
-	attributes, err := attributesOf(c.attributes)
-	if err != nil {
-		return storage.Message{}, err
-	}
-	return storage.Message{
-		Ref:            storage.Ref{QueueID: queueID, Position: *c.position},
-		IdempotencyKey: text(c.key),
-		Payload:        c.payload,
-		PayloadBytes:   int64(*c.payloadBytes),
-		ContentType:    text(c.contentType),
-		Attributes:     attributes,
-		OrderingKey:    text(c.ordering),
-		Priority:       *c.priority,
-		State:          storage.StateProcessing,
-		Attempt:        *c.attempt,
-		MaxAttempts:    *c.maxAttempts,
-		CreateTime:     utc(c.createTime),
-		ReadyTime:      utc(c.readyTime),
-		ExpireTime:     utc(c.expireTime),
-		LastError:      text(c.lastError),
-		ReasonCode:     text(c.reason),
-		WorkerID:       text(c.worker),
-		LeaseEnd:       utc(c.leaseEnd),
-	}, nil
-}
-
-func attributesOf(raw *string) (map[string]string, error) {
-	if raw == nil {
-		return nil, nil //nolint:nilnil // No attributes are a nil map.
-	}
-	m := make(map[string]string)
-	if err := json.Unmarshal([]byte(*raw), &m); err != nil {
-		return nil, fmt.Errorf("postgres: attributes of a message: %w", err)
-	}
-	return m, nil
+	rank := row.int(6)
+	call := todo[b.callOf[rank-1]-1]
+	payload := row.bytes(9)
+	c.rows = append(c.rows, claimRow{call: call, rank: rank, claimed: storage.Claimed{
+		Token: storage.Token(b.tokens[rank-1]),
+		Message: storage.Message{
+			Ref:            storage.Ref{QueueID: p.QueueID, Position: row.int(7)},
+			IdempotencyKey: row.text(8),
+			Payload:        payload,
+			PayloadBytes:   int64(len(payload)),
+			ContentType:    row.textLike(10, before.ContentType),
+			Attributes:     attributes,
+			OrderingKey:    row.textLike(21, before.OrderingKey),
+			Priority:       row.int32(12),
+			State:          storage.StateProcessing,
+			Attempt:        row.int32(13),
+			MaxAttempts:    row.int32(14),
+			CreateTime:     row.time(15),
+			ReadyTime:      row.time(16),
+			ExpireTime:     row.time(17),
+			LastError:      row.textLike(18, before.LastError),
+			ReasonCode:     row.textLike(19, before.ReasonCode),
+			WorkerID:       p.Calls[call].WorkerID,
+			LeaseEnd:       row.time(20),
+		},
+	}})
+	return row.err
 }

@@ -86,7 +86,7 @@ func (s *Store) tryLimited(ctx context.Context, p storage.ClaimParams, todo []in
 		if allowed == 0 {
 			return nil, filled > 0 // what the fill found is worth keeping
 		}
-		return []step{b.step(s.sql.claimLimited, out,
+		return []step{b.step(p, s.sql.claimLimited, out,
 			l.bucket.Full, l.maxPerSecond, l.maxInFlight > 0, l.moved, l.oldest, l.gone)}, true
 	})
 	if err != nil {

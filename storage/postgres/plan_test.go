@@ -111,6 +111,7 @@ func claimArgs(queueID int32, n int) []string {
 	return []string{
 		fmt.Sprint(queueID), fmt.Sprint(n), "0", "0", repeat(n, "1"), "'{30000000}'", "'{w}'", "'{NULL}'", "NULL",
 		"'{2147483647}'", "'{-2147483648}'", "'{NULL}'", "'{f}'",
+		repeat(n, "6f1c9a52-3b7e-4d0f-9a51-0c2d7be84f13"),
 	}
 }
 

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -90,4 +92,60 @@ func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage
 		return storage.GiveBackResult{}, err
 	}
 	return storage.GiveBackResult{GivenBack: int(count), Now: now.UTC()}, nil
+}
+
+// claimedColumns are the columns of a message that a replay returns.
+type claimedColumns struct {
+	position                                     *int64
+	key, contentType, lastError, reason, worker  *string
+	ordering, attributes                         *string
+	payload                                      []byte
+	payloadBytes, priority, attempt, maxAttempts *int32
+	createTime, readyTime, expireTime, leaseEnd  *time.Time
+}
+
+func (c *claimedColumns) targets() []any {
+	return []any{
+		&c.position, &c.key, &c.payload, &c.payloadBytes, &c.contentType, &c.attributes, &c.priority, &c.attempt,
+		&c.maxAttempts, &c.createTime, &c.readyTime, &c.expireTime, &c.lastError, &c.reason, &c.worker,
+		&c.leaseEnd, &c.ordering,
+	}
+}
+
+func (c *claimedColumns) message(queueID int32) (storage.Message, error) {
+	attributes, err := attributesOf(c.attributes)
+	if err != nil {
+		return storage.Message{}, err
+	}
+	return storage.Message{
+		Ref:            storage.Ref{QueueID: queueID, Position: *c.position},
+		IdempotencyKey: text(c.key),
+		Payload:        c.payload,
+		PayloadBytes:   int64(*c.payloadBytes),
+		ContentType:    text(c.contentType),
+		Attributes:     attributes,
+		OrderingKey:    text(c.ordering),
+		Priority:       *c.priority,
+		State:          storage.StateProcessing,
+		Attempt:        *c.attempt,
+		MaxAttempts:    *c.maxAttempts,
+		CreateTime:     utc(c.createTime),
+		ReadyTime:      utc(c.readyTime),
+		ExpireTime:     utc(c.expireTime),
+		LastError:      text(c.lastError),
+		ReasonCode:     text(c.reason),
+		WorkerID:       text(c.worker),
+		LeaseEnd:       utc(c.leaseEnd),
+	}, nil
+}
+
+func attributesOf(raw *string) (map[string]string, error) {
+	if raw == nil {
+		return nil, nil //nolint:nilnil // No attributes are a nil map.
+	}
+	m := make(map[string]string)
+	if err := json.Unmarshal([]byte(*raw), &m); err != nil {
+		return nil, fmt.Errorf("postgres: attributes of a message: %w", err)
+	}
+	return m, nil
 }

@@ -109,6 +109,24 @@ func (r *row) text(i int) string {
 	return s
 }
 
+// textLike is text, where it is likely the same as one that was read before.
+func (r *row) textLike(i int, before string) string {
+	if v := r.values[i]; v != nil && string(v) == before {
+		return before
+	}
+	return r.text(i)
+}
+
+// attributes reads a JSON object of texts; null is nil.
+func (r *row) attributes(i int) (map[string]string, error) {
+	if r.values[i] == nil {
+		return nil, nil //nolint:nilnil // No attributes are a nil map.
+	}
+	var raw *string
+	r.usual(i, &raw)
+	return attributesOf(raw)
+}
+
 // bytes reads bytes, as a copy; null is nil.
 func (r *row) bytes(i int) []byte {
 	v := r.values[i]

@@ -4,7 +4,8 @@
 -- nothing is ready (C11); never waits for a row; cuts by bytes before it leases (C13); leases
 -- no more than it returns (C19: what a LIMIT picks is materialized). The ready set is walked in
 -- segments ($9 to $13): a range of priorities from its start, or one priority from a hint on.
--- A queue that has a limit is closed and says so: claim_limited.sql is its way.
+-- The tokens ($14) come from the caller, one for each row that may be taken, since the database
+-- takes longer to draw one than for all the rest of a row. A queue that has a limit is closed and says so: claim_limited.sql is its way.
 -- Leans on message_ready and message_delayed.
 WITH gate AS MATERIALIZED (
     SELECT clock_timestamp() AS now, NOT q.paused AND NOT q.limited AS open, q.limited
@@ -64,7 +65,7 @@ picked AS MATERIALIZED (
     LIMIT $2
 ),
 line AS (
-    SELECT c.*,
+    SELECT c.tid, c.fit, c.due,
         row_number() OVER w AS rank,
         sum(c.wire_bytes) OVER w AS wire_sum,
         sum(c.payload_bytes) OVER w AS payload_sum
@@ -75,43 +76,43 @@ line AS (
     ) c
     WINDOW w AS (ORDER BY c.fit DESC, c.priority DESC, c.ready_time, c.position ROWS UNBOUNDED PRECEDING)
 ),
-measured AS MATERIALIZED (
+-- call is null for rows that are not taken.
+taken AS (
     SELECT l.tid, l.rank, l.due,
-        l.fit AND l.rank <= $2
-        AND (l.rank = 1 OR (($3::bigint = 0 OR l.wire_sum <= $3) AND ($4::bigint = 0 OR l.payload_sum <= $4))) AS take
+        CASE WHEN l.fit AND l.rank <= $2
+            AND (l.rank = 1 OR (($3::bigint = 0 OR l.wire_sum <= $3) AND ($4::bigint = 0 OR l.payload_sum <= $4)))
+            THEN ($5::integer[])[l.rank] END AS call
     FROM line l
 ),
--- The writes find their rows by ctid, which cannot change while this statement holds the
--- locks. By queue_id and position a plan that was made while the table was empty starts from
--- the whole queue and runs over all that was picked for each of its rows.
-taken AS (
-    SELECT s.tid, s.rank, ($5::integer[])[s.rank] AS call FROM measured s WHERE s.take
-),
--- Where servers give hints ($9 is not null) a row with its old ready time may be hidden, so it
--- becomes ready now; the order among those moved together is kept by the microsecond. The rows are
--- locked, so their place need not be asked again; naming it here would let the planner
--- start from all that is delayed.
-promoted AS (
+-- Leases what is taken, and moves to the ready set what was delayed and is not. It finds its
+-- rows by ctid, which cannot change while this statement holds the locks. By queue_id and
+-- position a plan that was made while the table was empty starts from the whole queue and runs
+-- over all that was picked for each of its rows.
+-- Where servers give hints ($9 is not null) a row that is moved with its old ready time may be
+-- hidden, so it becomes ready now; the order among those moved together is kept by the
+-- microsecond. The rows are locked, so their place need not be asked again; naming it here would
+-- let the planner start from all that is delayed.
+written AS (
     UPDATE queuebox.message m
     SET place = 0,
-        ready_time = CASE WHEN $9::bigint[] IS NOT NULL THEN greatest(m.ready_time,
-            statement_timestamp() - ($2 + 200 - s.rank) * interval '1 microsecond') ELSE m.ready_time END
-    FROM measured s
-    WHERE m.ctid = s.tid AND s.due AND NOT s.take
-),
-leased AS (
-    UPDATE queuebox.message m
-    SET state = 1,
-        place = 0,
-        token = gen_random_uuid(),
-        lease_end = clock_timestamp() + ($6::bigint[])[t.call] * interval '1 microsecond',
-        lease_ms = (($6::bigint[])[t.call] + 999) / 1000,
-        claim_time = clock_timestamp(),
-        worker_id = ($7::text[])[t.call],
-        attempt = m.attempt + 1
+        ready_time = CASE WHEN t.call IS NULL AND $9::bigint[] IS NOT NULL THEN greatest(m.ready_time,
+            statement_timestamp() - ($2 + 200 - t.rank) * interval '1 microsecond') ELSE m.ready_time END,
+        state = CASE WHEN t.call IS NULL THEN m.state ELSE 1 END,
+        token = CASE WHEN t.call IS NULL THEN m.token ELSE ($14::uuid[])[t.rank] END,
+        lease_end = CASE WHEN t.call IS NULL THEN m.lease_end
+            ELSE clock_timestamp() + ($6::bigint[])[t.call] * interval '1 microsecond' END,
+        lease_ms = CASE WHEN t.call IS NULL THEN m.lease_ms ELSE (($6::bigint[])[t.call] + 999) / 1000 END,
+        claim_time = CASE WHEN t.call IS NULL THEN m.claim_time ELSE clock_timestamp() END,
+        worker_id = CASE WHEN t.call IS NULL THEN m.worker_id ELSE ($7::text[])[t.call] END,
+        attempt = CASE WHEN t.call IS NULL THEN m.attempt ELSE m.attempt + 1 END
     FROM taken t
-    WHERE m.ctid = t.tid
-    RETURNING t.call, t.rank, m.*
+    WHERE m.ctid = t.tid AND (t.due OR t.call IS NOT NULL)
+    RETURNING t.call, t.rank, m.position, m.token, m.claim_time, m.idempotency_key, m.payload, m.content_type, m.attributes,
+        m.priority, m.attempt, m.max_attempts, m.create_time, m.ready_time, m.expire_time, m.last_error, m.reason_code,
+        m.lease_end, m.key_id
+),
+leased AS NOT MATERIALIZED (
+    SELECT * FROM written w WHERE w.call IS NOT NULL
 ),
 -- The insert is the guard against two running calls of one claim id (C14).
 calls AS (
@@ -126,8 +127,7 @@ SELECT gate.now, gate.open, gate.limited, (SELECT count(*) FROM picked), (SELECT
     (SELECT d.ready_time FROM queuebox.message d
         WHERE d.queue_id = $1 AND d.place = 1 AND d.ready_time > statement_timestamp()
         ORDER BY d.ready_time, d.position LIMIT 1),
-    l.call, l.rank, l.token, l.position, l.idempotency_key, l.payload, l.payload_bytes, l.content_type, l.attributes,
-    l.priority, l.attempt, l.max_attempts, l.create_time, l.ready_time, l.expire_time, l.last_error,
-    l.reason_code, l.worker_id, l.lease_end,
-    (SELECT k.name FROM queuebox.ordering_key k WHERE k.key_id = l.key_id)
+    l.rank, l.position, l.idempotency_key, l.payload, l.content_type, l.attributes, l.priority, l.attempt, l.max_attempts,
+    l.create_time, l.ready_time, l.expire_time, l.last_error, l.reason_code, l.lease_end,
+    CASE WHEN l.key_id IS NULL THEN NULL ELSE (SELECT k.name FROM queuebox.ordering_key k WHERE k.key_id = l.key_id) END
 FROM gate LEFT JOIN leased l ON true

@@ -36,7 +36,8 @@ completed AS (
         ordering_key, idempotency_key, attributes, payload)
     SELECT r.queue_id, r.position, r.now, r.create_time, r.ready_time, r.expire_time, r.token,
         r.priority, r.attempt, r.max_attempts, r.payload_bytes, r.worker_id, r.last_error, r.reason_code, r.content_type,
-        (SELECT k.name FROM queuebox.ordering_key k WHERE k.key_id = r.key_id), r.idempotency_key, r.attributes, r.payload
+        CASE WHEN r.key_id IS NULL THEN NULL ELSE (SELECT k.name FROM queuebox.ordering_key k WHERE k.key_id = r.key_id) END,
+        r.idempotency_key, r.attributes, r.payload
     FROM removed r
 )
 SELECT clock_timestamp(), r.ord, r.now
