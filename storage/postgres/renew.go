@@ -66,6 +66,20 @@ func (s *Store) renew(ctx context.Context, p storage.RenewParams) (storage.Renew
 		held = nil
 		unknown(left, func(i int) { out.Items[i] = storage.Renewed{Status: storage.ItemUnknown} })
 	}
+	held, err = s.heldAgain(ctx, held, p.LockWait, func(some []int) ([]int, error) {
+		left, err := s.renewOnce(ctx, s.sql.renew, p.Items, some, &out)
+		if err != nil || len(left) == 0 {
+			return nil, err
+		}
+		still, err := s.renewDiagnose(ctx, p.Items, left, &out)
+		if err != nil {
+			return left, nil //nolint:nilerr // The last look, after the slow lane, tells.
+		}
+		return still, nil
+	})
+	if err != nil {
+		return out, err
+	}
 	if len(held) == 0 {
 		return out, nil
 	}
@@ -75,14 +89,14 @@ func (s *Store) renew(ctx context.Context, p storage.RenewParams) (storage.Renew
 	}
 	var lock sync.Mutex
 	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
-		single := storage.RenewResult{Items: make([]storage.Renewed, len(p.Items))}
-		_, err := s.renewOnce(ctx, s.sql.renewWait, p.Items, []int{i}, &single)
+		single := storage.RenewResult{Items: make([]storage.Renewed, 1)}
+		_, err := s.renewOnce(ctx, s.sql.renewWait, p.Items[i:i+1], []int{0}, &single)
 		if err != nil {
 			return err
 		}
 		lock.Lock()
 		defer lock.Unlock()
-		out.Items[i] = single.Items[i]
+		out.Items[i] = single.Items[0]
 		return nil
 	})
 	if err != nil {

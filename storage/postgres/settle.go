@@ -94,6 +94,25 @@ func (s *Store) settleLane(ctx context.Context, p storage.SettleParams, all []in
 		held = nil
 		unknown(left, func(i int) { out.Items[i] = storage.Settled{Status: storage.ItemUnknown} })
 	}
+	held, err = s.heldAgain(ctx, held, p.LockWait, func(some []int) ([]int, error) {
+		again := storage.SettleResult{Items: out.Items}
+		left, err := s.settleOnce(ctx, s.sql.settle, items, some, ordered, p.LockWait, &again)
+		if err != nil {
+			return nil, err
+		}
+		out.Now, out.Ready = again.Now, unite(out.Ready, again.Ready...)
+		if len(left) == 0 {
+			return nil, nil
+		}
+		still, err := s.settleDiagnose(ctx, items, left, out)
+		if err != nil {
+			return left, nil //nolint:nilerr // The last look, after the slow lane, tells.
+		}
+		return still, nil
+	})
+	if err != nil {
+		return err
+	}
 	if len(held) == 0 {
 		return nil
 	}
@@ -103,20 +122,21 @@ func (s *Store) settleLane(ctx context.Context, p storage.SettleParams, all []in
 	}
 	var lock sync.Mutex
 	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
-		single := storage.SettleResult{Items: make([]storage.Settled, len(items))}
+		item := items[i : i+1]
+		single := storage.SettleResult{Items: make([]storage.Settled, 1)}
 		one := func(sql string) error {
-			_, err := s.settleOnce(ctx, sql, items, []int{i}, ordered, 0, &single)
+			_, err := s.settleOnce(ctx, sql, item, []int{0}, ordered, 0, &single)
 			return err
 		}
 		var err error
 		if !ordered {
 			err = one(s.sql.settleWait)
 		} else {
-			err = s.waitOutside(ctx, "settle", items[i].Ref, func() (answered bool, err error) {
-				if err := one(s.sql.settle); err != nil || single.Items[i].Status != 0 {
+			err = s.waitOutside(ctx, "settle", item[0].Ref, func() (answered bool, err error) {
+				if err := one(s.sql.settle); err != nil || single.Items[0].Status != 0 {
 					return true, err
 				}
-				held, err := s.settleDiagnose(ctx, items, []int{i}, &single)
+				held, err := s.settleDiagnose(ctx, item, []int{0}, &single)
 				return len(held) == 0, err
 			})
 		}
@@ -125,7 +145,7 @@ func (s *Store) settleLane(ctx context.Context, p storage.SettleParams, all []in
 		}
 		lock.Lock()
 		defer lock.Unlock()
-		out.Items[i] = single.Items[i]
+		out.Items[i] = single.Items[0]
 		out.Ready = unite(out.Ready, single.Ready...)
 		return nil
 	})
@@ -352,6 +372,48 @@ func unknown(items []int, mark func(int)) {
 	for _, i := range items {
 		mark(i)
 	}
+}
+
+const (
+	// againFew is how many held items are left to the slow lane at once, which waits for each
+	// row and has it as soon as it is let go.
+	againFew = 4
+	// againPause is the first pause of heldAgain, which doubles; the last one is againMost, and
+	// againJoined where other callers wait for the same call.
+	againPause  = time.Millisecond
+	againMost   = 128 * time.Millisecond
+	againJoined = 4 * time.Millisecond
+)
+
+// heldAgain tries items together once more whose rows somebody else holds, before the slow lane
+// takes them one by one. Whoever holds many rows is mostly a statement that is about to end: a
+// claim that saw the messages before they were leased locks them all once more, only to let
+// them go. It returns those that are held still.
+func (s *Store) heldAgain(
+	ctx context.Context, held []int, joined storage.LockWait, try func(some []int) (held []int, err error),
+) ([]int, error) {
+	most := againMost
+	if joined > 0 {
+		most = againJoined
+	}
+	for wait := againPause; len(held) > againFew && wait <= most; wait *= 2 {
+		pause := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return held, nil
+		case <-pause.C:
+		}
+		left, err := try(held)
+		if errors.Is(err, storage.ErrUnavailable) {
+			return held, nil // it did not happen
+		}
+		if err != nil {
+			return nil, err
+		}
+		held = left
+	}
+	return held, nil
 }
 
 // slowLane runs one statement an item for rows that somebody else holds, a few at a
