@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	// belowEvery and belowMost bound the pause between two looks below the fronts of a queue;
-	// between them it is belowRest times as long as the last look took. A look may be dear:
-	// behind a snapshot that somebody holds it walks over all that is dead.
-	belowEvery = 10 * time.Second
+	// belowEvery and belowMost bound the pause between two looks below the fronts of a queue:
+	// W4 says what the looks of a hundred queues may cost together, W7 how late a message may
+	// be found. Between them it is belowRest times as long as the last look took, which may be
+	// dear: behind a snapshot that somebody holds it walks over all that is dead.
+	belowEvery = 15 * time.Second
 	belowMost  = 25 * time.Second
 	belowRest  = 20
 )
@@ -53,8 +54,8 @@ func (q *queue) runBelow(p storage.FirstReadyParams) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	pause := min(max(belowRest*now.Sub(began), belowEvery), belowMost)
-	q.looksBelow, q.belowAt = false, now.Add(pause-time.Duration(q.d.cfg.Jitter()*float64(pause)/10))
+	pause := max(belowRest*now.Sub(began), belowEvery+time.Duration(q.d.cfg.Jitter()*float64(belowMost-belowEvery)))
+	q.looksBelow, q.belowAt = false, now.Add(min(pause, belowMost))
 	if err != nil || q.info.ID != p.QueueID {
 		return
 	}

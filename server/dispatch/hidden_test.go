@@ -304,13 +304,13 @@ func TestW7C12HintsStayWithAWorkerThatDoesNotWait(t *testing.T) {
 			require.EqualValues(t, 5, max(p.ScanFrom[0].Priority, p.ScanFrom[len(p.ScanFrom)-1].Priority))
 		}
 		require.Greater(t, h.looks, 5)
-		require.Less(t, h.looks, 20, "150 seconds, one in ten")
+		require.Less(t, h.looks, 20, "150 seconds, one in fifteen")
 	})
 }
 
 // W7: a look that takes long is made less often, and never less than W7 bears.
 func TestW7ASlowLookIsPaced(t *testing.T) {
-	for took, want := range map[time.Duration]int{100 * time.Millisecond: 10, time.Second: 5, 5 * time.Second: 4} {
+	for took, want := range map[time.Duration]int{100 * time.Millisecond: 7, time.Second: 5, 5 * time.Second: 4} {
 		synctest.Test(t, func(t *testing.T) {
 			h := openHouse(t, true)
 			h.with(func() { h.lookFor = took })
