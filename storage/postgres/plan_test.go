@@ -196,6 +196,15 @@ func TestC12PlansArePinned(t *testing.T) {
 			hint := "(SELECT max(ready_time) FROM queuebox.message WHERE queue_id = " + fmt.Sprint(q.ID) + ") - interval '10 milliseconds'"
 			got := d.lines(t, "SELECT ("+hint+")::text")
 			check("claim", batch, hintArgs(q.ID, batch, "'"+got[0]+"'")...)
+			// W7: below a hint, in the gaps beside it, and where nothing is named.
+			at := "ARRAY['" + got[0] + "']::timestamptz[]"
+			for _, args := range [][]string{
+				{"'{5}'", at, "'{0}'", "'{2147483647,4}'", "'{6,-2147483648}'"}, {"'{}'", "'{}'", "'{}'", "'{2147483647}'", "'{-2147483648}'"},
+			} {
+				plan := p.explain(t, "first_ready", append(append([]string{fmt.Sprint(q.ID)}, args...), "64")...)
+				pinned(t, "first_ready", plan)
+				plan.walk(func(n planNode) { require.Contains(t, []string{"", "message_ready"}, n.Index, "first_ready") })
+			}
 			check("renew", batch, ids, positions, tokens, repeat(batch, "30000000"), repeat(batch, "0"))
 			check("renew_wait", batch, ids, positions, tokens, repeat(batch, "30000000"), repeat(batch, "0"))
 			for _, name := range []string{"settle", "settle_wait"} {
