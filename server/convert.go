@@ -36,6 +36,20 @@ func wireState(s storage.State) queueboxv1.MessageState {
 	return queueboxv1.MessageState_MESSAGE_STATE_UNSPECIFIED
 }
 
+// stamps makes one stamp of times that are the same and stand side by side: those of a batch
+// are mostly the clock of one statement.
+type stamps struct {
+	last time.Time
+	ts   *timestamppb.Timestamp
+}
+
+func (s *stamps) of(t time.Time) *timestamppb.Timestamp {
+	if s.ts == nil || !t.Equal(s.last) {
+		s.last, s.ts = t, stamp(t)
+	}
+	return s.ts
+}
+
 // stampIn is stamp with a place for the time.
 func stampIn(place *timestamppb.Timestamp, t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {

@@ -72,11 +72,16 @@ func (e *ends) renewed(ref storage.Ref, at time.Time, cancelled bool) {
 	}
 }
 
-// drop forgets a message.
-func (e *ends) drop(ref storage.Ref) {
+// drop forgets messages.
+func (e *ends) drop(refs ...storage.Ref) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.by, ref)
+	if len(e.by) == 0 {
+		return
+	}
+	for _, ref := range refs {
+		delete(e.by, ref)
+	}
 }
 
 // take removes and returns up to limit messages whose lease is over, and the time of the

@@ -49,7 +49,7 @@ func (a *api) placeFollowUps(ctx context.Context, s *settling) error {
 		q, err := a.queueForEnqueue(ctx, name)
 		switch {
 		case errors.Is(err, storage.ErrQueueNotFound), errors.Is(err, storage.ErrQueueLimit):
-			s.err = followUpQueue(err, fmt.Sprintf("%sfollow_ups[%d].queue", s.field, i))
+			s.err = followUpQueue(err, fmt.Sprintf("%sfollow_ups[%d].queue", s.at, i))
 			return nil
 		case err != nil:
 			return err

@@ -219,15 +219,15 @@ func (m *metrics) claimed(queue string, n int) {
 	}
 }
 
-func (m *metrics) settled(queue string, status storage.ItemStatus, outcome storage.Outcome) {
+func (m *metrics) settled(queue string, status storage.ItemStatus, outcome storage.Outcome, n int) {
 	s := m.queue(queue)
 	switch status {
 	case storage.ItemApplied:
 		if c := s.settled[outcome]; c != nil {
-			c.Inc()
+			c.Add(float64(n))
 		}
 	case storage.ItemSettled, storage.ItemLost, storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused:
-		s.refused[status].Inc()
+		s.refused[status].Add(float64(n))
 	case storage.ItemAlreadySettled, storage.ItemHeld:
 	}
 }

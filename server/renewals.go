@@ -106,8 +106,18 @@ func (a *api) notHeld(ref storage.Ref, status storage.ItemStatus) {
 	}
 }
 
-// leaseOver forgets a lease that is known to be over.
-func (a *api) leaseOver(ref storage.Ref) {
-	a.dispatch.Settled(ref.QueueID, ref.Position)
-	a.ends.drop(ref)
+// leaseOver forgets leases that are known to be over.
+func (a *api) leaseOver(refs ...storage.Ref) {
+	if len(refs) == 0 {
+		return
+	}
+	positions := make([]int64, 0, len(refs))
+	for i, ref := range refs {
+		positions = append(positions, ref.Position)
+		if i+1 == len(refs) || refs[i+1].QueueID != ref.QueueID {
+			a.dispatch.Settled(ref.QueueID, positions...)
+			positions = positions[:0]
+		}
+	}
+	a.ends.drop(refs...)
 }

@@ -24,14 +24,30 @@ type settling struct {
 
 	queue       string
 	followUpsOf []string
-	field       string
+	at          place
 	err         error
 }
 
+// place is where a settlement stands in its request; zero for a call of its own. Its text is
+// made only where something is wrong.
+type place struct {
+	list   string
+	index  int
+	action string
+}
+
+func (p place) String() string {
+	if p.list == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s[%d].%s.", p.list, p.index, p.action)
+}
+
 // settling checks one settling call.
-func (a *api) settling(c *check, req settleRequest) settling {
+func (a *api) settling(req settleRequest, at place) settling {
+	c := &check{}
 	c.queue("queue", req.GetQueue())
-	s := settling{queue: req.GetQueue(), field: c.prefix}
+	s := settling{queue: req.GetQueue(), at: at}
 	s.Ref = c.message("message_id", req.GetMessageId())
 	s.Token = c.token("claim_token", req.GetClaimToken())
 	switch r := req.(type) {
@@ -55,13 +71,18 @@ func (a *api) settling(c *check, req settleRequest) settling {
 		s.HasDelay = true
 		s.Delay = c.delay("delay_ms", r.GetDelayMs())
 	}
-	s.err = c.err()
+	if len(c.violations) > 0 {
+		for i := range c.violations {
+			c.violations[i].field = at.String() + c.violations[i].field
+		}
+		s.err = c.err()
+	}
 	return s
 }
 
 // settle settles one message for a unary call.
 func (a *api) settle(ctx context.Context, req settleRequest) (storage.Settled, time.Time, error) {
-	items := []settling{a.settling(&check{}, req)}
+	items := []settling{a.settling(req, place{})}
 	if items[0].err != nil {
 		return storage.Settled{}, time.Time{}, items[0].err
 	}
@@ -117,16 +138,16 @@ func (a *api) settleAll(ctx context.Context, items []settling) ([]storage.Settle
 		s := &items[index[k]]
 		out[index[k]] = settled
 		if settled.Status == storage.ItemKeyReused {
-			s.err = followUpReused(s.field, settled.KeyReused)
+			s.err = followUpReused(s.at.String(), settled.KeyReused)
 		} else {
 			s.err = itemFailure(settled.Status, settled.Cause, settled.Outcome)
 		}
-		a.settledItem(s.queue, send[k], settled, at)
 		a.countFollowUps(s, settled)
 		if _, counts := freed[send[k].Ref.QueueID]; counts && settled.Status == storage.ItemApplied {
 			freed[send[k].Ref.QueueID] = true
 		}
 	}
+	a.settledItems(items, index, send, results, at)
 	for id, some := range freed {
 		if some {
 			a.dispatch.Freed(id)
@@ -143,22 +164,44 @@ func (a *api) ready(queueIDs []int32, since time.Time) {
 	}
 }
 
-// settledItem tells those who wait, and the metrics, what became of an item.
-func (a *api) settledItem(queue string, s storage.Settlement, r storage.Settled, now time.Time) {
-	a.metrics.settled(queue, r.Status, r.Outcome)
-	a.notHeld(s.Ref, r.Status)
-	if r.Status != storage.ItemUnknown {
-		a.signals.settled(s.Ref, s.Token)
+// settledItems tells those who wait, and the metrics, what became of items: item index[k] is
+// sent[k]. It asks for each lock once, whatever the size of the batch.
+func (a *api) settledItems(items []settling, index []int, sent []storage.Settlement, results []storage.Settled, now time.Time) {
+	over, known := make([]storage.Ref, 0, len(sent)), make([]storage.HeldClaim, 0, len(sent))
+	ended := 0 // messages of the queue at hand that have ended
+	like := 0  // items before k with the same end
+	for k, r := range results {
+		s, queue := &sent[k], items[index[k]].queue
+		if like++; k+1 == len(results) || items[index[k+1]].queue != queue || results[k+1].Status != r.Status || results[k+1].Outcome != r.Outcome {
+			a.metrics.settled(queue, r.Status, r.Outcome, like)
+			like = 0
+		}
+		if r.Status != storage.ItemUnknown {
+			known = append(known, storage.HeldClaim{Ref: s.Ref, Token: s.Token})
+		}
+		if r.Status == storage.ItemApplied || r.Status == storage.ItemSettled || r.Status == storage.ItemNotFound {
+			over = append(over, s.Ref)
+		}
+		if r.Status == storage.ItemApplied && !returns(r.Outcome) {
+			ended++
+		}
+		if ended > 0 && (k+1 == len(results) || sent[k+1].Ref.QueueID != s.Ref.QueueID) {
+			a.full.left(s.Ref.QueueID, now, int64(ended))
+			ended = 0
+		}
 	}
-	if r.Status != storage.ItemApplied {
-		return
+	a.leaseOver(over...)
+	a.signals.settled(known)
+	for k, r := range results {
+		if r.Status == storage.ItemApplied && returns(r.Outcome) {
+			a.dispatch.ReadyAt(sent[k].Ref.QueueID, r.AvailableTime, now)
+		}
 	}
-	a.leaseOver(s.Ref)
-	if r.Outcome == storage.OutcomeRetried || r.Outcome == storage.OutcomeReleased {
-		a.dispatch.ReadyAt(s.Ref.QueueID, r.AvailableTime, now)
-		return
-	}
-	a.full.left(s.Ref.QueueID, now, 1)
+}
+
+// returns tells the outcomes after which the message is delivered again.
+func returns(o storage.Outcome) bool {
+	return o == storage.OutcomeRetried || o == storage.OutcomeReleased
 }
 
 func wireOutcome(o storage.Outcome) queueboxv1.SettleOutcome { return queueboxv1.SettleOutcome(o) }
@@ -182,35 +225,37 @@ func itemOf(item *queueboxv1.SettleItem) (settleRequest, string) {
 func (a *api) settleItems(ctx context.Context, field string, items []*queueboxv1.SettleItem) ([]*queueboxv1.SettleResult, time.Time, error) {
 	all := make([]settling, len(items))
 	results := make([]*queueboxv1.SettleResult, len(items))
+	answers := make([]queueboxv1.SettleResult, len(items))
 	for i, item := range items {
-		c := &check{prefix: fmt.Sprintf("%s[%d].", field, i)}
+		results[i] = &answers[i]
 		req, action := itemOf(item)
 		if req == nil {
-			c.wrong("action", "is missing; set one of complete, retry, dead_letter, release")
-			results[i] = &queueboxv1.SettleResult{}
+			c := &check{}
+			c.item(field, i, func() { c.wrong("action", "is missing; set one of complete, retry, dead_letter, release") })
 			all[i].err = c.err()
 			continue
 		}
-		results[i] = &queueboxv1.SettleResult{MessageId: req.GetMessageId(), ClaimToken: req.GetClaimToken()}
-		c.within(action+".", func() { all[i] = a.settling(c, req) })
+		results[i].MessageId, results[i].ClaimToken = req.GetMessageId(), req.GetClaimToken()
+		all[i] = a.settling(req, place{field, i, action})
 	}
 	settled, now, err := a.settleAll(ctx, all)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
+	var clock stamps
 	for i, r := range results {
 		if all[i].err != nil {
 			r.Error = a.errors.item(ctx, all[i].err)
 			continue
 		}
-		s := settled[i]
+		s := &settled[i]
 		r.Outcome = wireOutcome(s.Outcome)
 		r.AlreadySettled = s.Status == storage.ItemAlreadySettled
 		switch s.Outcome { //nolint:exhaustive // the others have no time to tell
 		case storage.OutcomeRetried, storage.OutcomeReleased:
-			r.AvailableTime = stamp(s.AvailableTime)
+			r.AvailableTime = clock.of(s.AvailableTime)
 		case storage.OutcomeCompleted:
-			r.CompleteTime = stamp(s.SettleTime)
+			r.CompleteTime = clock.of(s.SettleTime)
 			r.FollowUpMessageIds = messageIDs(s.FollowUps)
 		}
 	}

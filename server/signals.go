@@ -228,12 +228,17 @@ func (w *watch) forgetEnded(now time.Time) {
 	}
 }
 
-// settled forgets a claim that has ended as its worker knows.
-func (s *signals) settled(ref storage.Ref, token storage.Token) {
+// settled forgets claims that have ended as their workers know.
+func (s *signals) settled(claims []storage.HeldClaim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.of(storage.HeldClaim{Ref: ref, Token: token}) {
-		s.drop(c)
+	if s.count == 0 {
+		return
+	}
+	for _, claim := range claims {
+		for _, c := range s.of(claim) {
+			s.drop(c)
+		}
 	}
 }
 

@@ -438,10 +438,10 @@ func (d *Dispatcher) LeasesCut(queueID int32, positions []int64) {
 	time.AfterFunc(cutAgain, func() { d.Announce(queueID, since) })
 }
 
-// Settled says that the lease of a message is over by a settlement.
-func (d *Dispatcher) Settled(queueID int32, position int64) {
+// Settled says that the leases of messages are over by settlements.
+func (d *Dispatcher) Settled(queueID int32, positions ...int64) {
 	if q := d.queue(queueID); q != nil {
-		q.settled(position)
+		q.settled(positions)
 	}
 }
 

@@ -300,12 +300,14 @@ func (q *queue) leaseEnds(position int64, at time.Time) {
 	}
 }
 
-func (q *queue) settled(position int64) {
+func (q *queue) settled(positions []int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.leases.drop(position)
-	q.fronts.clear(position)
-	q.freed++
+	for _, position := range positions {
+		q.leases.drop(position)
+		q.fronts.clear(position)
+	}
+	q.freed += uint64(len(positions))
 	if q.running && q.limit == storage.LimitInFlight {
 		q.lookFor(CauseWake)
 	}
