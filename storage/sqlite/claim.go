@@ -207,7 +207,7 @@ func (k *claiming) known(ctx context.Context, call storage.ClaimCall) (bool, err
 		return false, nil
 	}
 	known := false
-	err := k.c.each(ctx, qClaimCallGet, args(k.p.QueueID, call.ClaimID[:]), func(*sql.Rows) error {
+	err := k.c.each(ctx, qClaimCallGet, args(k.p.QueueID, call.ClaimID[:]), func(*row) error {
 		known = true
 		return nil
 	})
@@ -238,7 +238,7 @@ func (k *claiming) replay(ctx context.Context, i int, call storage.ClaimCall) (b
 	out.Status = storage.ClaimReplayed
 	for ; len(held) >= heldBytes; held = held[heldBytes:] {
 		position := int64(binary.BigEndian.Uint64(held))
-		err := k.c.each(ctx, qClaimHeld, args(k.p.QueueID, position, held[8:heldBytes]), func(rows *sql.Rows) error {
+		err := k.c.each(ctx, qClaimHeld, args(k.p.QueueID, position, held[8:heldBytes]), func(rows *row) error {
 			m, err := scanLive(rows)
 			m.Message = withPayload(m.Message, true)
 			out.Messages = append(out.Messages, m)
@@ -286,7 +286,7 @@ func (k *claiming) scan(ctx context.Context, limit int) (found []storage.Claimed
 			hint = math.MinInt64
 		}
 		// One row more than is wanted tells whether there are more.
-		err = k.c.each(ctx, qClaimScan, args(k.p.QueueID, priority, hint, limit-len(found)+1, k.res.Now.UnixMilli()), func(rows *sql.Rows) error {
+		err = k.c.each(ctx, qClaimScan, args(k.p.QueueID, priority, hint, limit-len(found)+1, k.res.Now.UnixMilli()), func(rows *row) error {
 			var wire int64
 			m, err := scanLive(rows, &wire)
 			if err != nil {
@@ -374,7 +374,7 @@ func (k *claiming) lease(ctx context.Context, call storage.ClaimCall, messages [
 
 // nextReady reads the earliest ready time of the delayed messages.
 func (k *claiming) nextReady(ctx context.Context) error {
-	return k.c.each(ctx, qClaimNextReady, args(k.p.QueueID), func(rows *sql.Rows) error {
+	return k.c.each(ctx, qClaimNextReady, args(k.p.QueueID), func(rows *row) error {
 		var ms int64
 		err := rows.Scan(&ms)
 		k.res.NextReady = fromMillis(ms)
@@ -406,7 +406,7 @@ func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage
 		}
 		keys := make(keySet)
 		for _, h := range p.Claims {
-			err := c.each(quiet, qGiveBack, args(h.Ref.QueueID, h.Ref.Position, h.Token[:]), func(rows *sql.Rows) error {
+			err := c.each(quiet, qGiveBack, args(h.Ref.QueueID, h.Ref.Position, h.Token[:]), func(rows *row) error {
 				var key sql.NullInt64
 				err := rows.Scan(&key)
 				if key.Valid {

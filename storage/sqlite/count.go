@@ -134,7 +134,7 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 
 func (s *Store) queuesToCount(ctx context.Context) (ids []int32, err error) {
 	err = s.read(ctx, "count", func(c *session) error {
-		return c.each(ctx, qCountQueues, args(0, -1), func(rows *sql.Rows) error {
+		return c.each(ctx, qCountQueues, args(0, -1), func(rows *row) error {
 			var id int32
 			err := rows.Scan(&id)
 			ids = append(ids, id)

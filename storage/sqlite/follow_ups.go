@@ -22,7 +22,7 @@ func (c *session) completeWith(ctx, quiet context.Context, now time.Time, keys k
 			return storage.Settled{}, nil, fmt.Errorf("follow-up %d: %w", i, err)
 		}
 	}
-	if _, err := c.conn.ExecContext(quiet, "SAVEPOINT completion"); err != nil {
+	if err := c.control(quiet, "SAVEPOINT completion"); err != nil {
 		return storage.Settled{}, nil, err
 	}
 	var touched keySet
@@ -40,7 +40,7 @@ func (c *session) completeWith(ctx, quiet context.Context, now time.Time, keys k
 		}
 	}
 	if res.Status == storage.ItemKeyReused {
-		if _, err := c.conn.ExecContext(quiet, "ROLLBACK TO completion"); err != nil {
+		if err := c.control(quiet, "ROLLBACK TO completion"); err != nil {
 			return storage.Settled{}, nil, err
 		}
 		touched = nil
@@ -48,7 +48,7 @@ func (c *session) completeWith(ctx, quiet context.Context, now time.Time, keys k
 	for id := range touched {
 		keys[id] = struct{}{}
 	}
-	_, err = c.conn.ExecContext(quiet, "RELEASE completion")
+	err = c.control(quiet, "RELEASE completion")
 	return res, queues, err
 }
 

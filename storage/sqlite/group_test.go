@@ -39,7 +39,7 @@ func gather(t *testing.T) *gathering {
 // hold takes the write lock of the file as another process does.
 func (g *gathering) hold() {
 	g.t.Helper()
-	conn, err := g.s.writeDB.Conn(g.t.Context())
+	conn, err := openDB(g.t, g.s, false).Conn(g.t.Context())
 	require.NoError(g.t, err)
 	_, err = conn.ExecContext(g.t.Context(), "BEGIN IMMEDIATE")
 	require.NoError(g.t, err)
@@ -302,7 +302,7 @@ func TestO1_GroupKeepsTheOrderOfArrival(t *testing.T) {
 func TestC11_GroupThatWroteNothing(t *testing.T) {
 	g := gather(t)
 	frames := func() (n int) {
-		row := g.s.readDB.QueryRowContext(t.Context(), "PRAGMA wal_checkpoint(NOOP)")
+		row := openDB(g.t, g.s, true).QueryRowContext(t.Context(), "PRAGMA wal_checkpoint(NOOP)")
 		var busy, done int
 		require.NoError(t, row.Scan(&busy, &n, &done))
 		return n

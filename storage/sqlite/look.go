@@ -24,7 +24,7 @@ func (s *Store) Look(ctx context.Context, claims []storage.HeldClaim) (storage.R
 	}
 	err = s.read(ctx, "look", func(c *session) error {
 		var gone []int
-		err := c.each(ctx, qLook, args(list, tokens), func(rows *sql.Rows) error {
+		err := c.each(ctx, qLook, args(list, tokens), func(rows *row) error {
 			var i int
 			var asked sql.NullBool
 			err := rows.Scan(&i, &asked)

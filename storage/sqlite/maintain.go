@@ -27,7 +27,7 @@ func (s *Store) Maintain(ctx context.Context) error {
 	for range maintainBatches {
 		var calls []call
 		err := s.read(ctx, "maintain claim calls", func(c *session) error {
-			return c.each(ctx, qMaintainCalls, args(last, maintainBatch), func(rows *sql.Rows) error {
+			return c.each(ctx, qMaintainCalls, args(last, maintainBatch), func(rows *row) error {
 				var k call
 				err := rows.Scan(&k.id, &k.queueID, &k.held)
 				calls = append(calls, k)

@@ -119,7 +119,7 @@ func (s *Store) GetMessage(ctx context.Context, ref storage.Ref, payload bool) (
 func (c *session) message(ctx context.Context, ref storage.Ref, payload bool) (storage.Message, error) {
 	var m storage.Message
 	a := args(ref.QueueID, ref.Position, payload)
-	err := c.each(ctx, qGetLive, a, func(rows *sql.Rows) error {
+	err := c.each(ctx, qGetLive, a, func(rows *row) error {
 		var err error
 		m, err = scanShown(rows)
 		return err
@@ -128,7 +128,7 @@ func (c *session) message(ctx context.Context, ref storage.Ref, payload bool) (s
 		if err != nil || m.Ref.Position != 0 {
 			break
 		}
-		err = c.each(ctx, q, a, func(rows *sql.Rows) (err error) {
+		err = c.each(ctx, q, a, func(rows *row) (err error) {
 			m, err = scanFinished(rows)
 			return err
 		})
@@ -162,7 +162,7 @@ func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) 
 		a = append(a, p.Payload, p.Limit+1, from)
 		var live, completed, dead []storage.Message
 		if len(p.DeadReasons) == 0 {
-			err := c.each(ctx, qListLive, a, func(rows *sql.Rows) error {
+			err := c.each(ctx, qListLive, a, func(rows *row) error {
 				m, err := scanShown(rows)
 				live = append(live, m)
 				return err
@@ -170,7 +170,7 @@ func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) 
 			if err != nil {
 				return err
 			}
-			err = c.each(ctx, qListCompleted, a, func(rows *sql.Rows) error {
+			err = c.each(ctx, qListCompleted, a, func(rows *row) error {
 				m, err := scanFinished(rows)
 				completed = append(completed, m)
 				return err
@@ -183,7 +183,7 @@ func (s *Store) ListMessages(ctx context.Context, p storage.ListMessagesParams) 
 		if err != nil {
 			return err
 		}
-		err = c.each(ctx, qListDead, append(a, reasons), func(rows *sql.Rows) error {
+		err = c.each(ctx, qListDead, append(a, reasons), func(rows *row) error {
 			m, err := scanFinished(rows)
 			dead = append(dead, m)
 			return err

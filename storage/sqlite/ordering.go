@@ -31,7 +31,7 @@ type keyedRow struct {
 // keyedRows gives those of the listed live messages that have an ordering key.
 func (c *session) keyedRows(ctx context.Context, list string) ([]keyedRow, error) {
 	var keyed []keyedRow
-	err := c.each(ctx, qKeyRows, args(list), func(rows *sql.Rows) error {
+	err := c.each(ctx, qKeyRows, args(list), func(rows *row) error {
 		var r keyedRow
 		err := rows.Scan(&r.keyID, &r.position, &r.head)
 		keyed = append(keyed, r)
@@ -93,7 +93,7 @@ func (c *session) look(ctx context.Context, keyIDs []int64) ([]keyState, error) 
 		return nil, err
 	}
 	states := make([]keyState, 0, len(keyIDs))
-	err = c.each(ctx, qKeyLook, args(list), func(rows *sql.Rows) error {
+	err = c.each(ctx, qKeyLook, args(list), func(rows *row) error {
 		var k keyState
 		err := rows.Scan(&k.id, &k.queueID, &k.blockedBy, &k.blocked, &k.first, &k.head, &k.held)
 		states = append(states, k)

@@ -25,14 +25,14 @@ type keyRow struct {
 func writeKey(t *testing.T, s *Store, queueID int32, key string, blockedBy any, rows ...keyRow) int64 {
 	t.Helper()
 	var id int64
-	require.NoError(t, s.writeDB.QueryRowContext(t.Context(),
+	require.NoError(t, openDB(t, s, false).QueryRowContext(t.Context(),
 		"INSERT INTO ordering_key (queue_id, key, blocked_by) VALUES (?, ?, ?) RETURNING id", queueID, key, blockedBy).Scan(&id))
 	for _, r := range rows {
 		end := -1
 		if r.leased {
 			end = 1
 		}
-		_, err := s.writeDB.ExecContext(t.Context(), `
+		_, err := openDB(t, s, false).ExecContext(t.Context(), `
 			INSERT INTO message (position, queue_id, place, priority, ready_time, state, token, lease_end, attempt, max_attempts, key_id,
 			                     create_time, wire_bytes, content_type, idempotency_key, payload_bytes, payload)
 			VALUES (?1, ?2, ?3, 0, 0, ?4, zeroblob(16), `+clockExpr+` + ?5 * 3600000, 1, 0, ?6, 0, 0, '', '', 0, x'')`,
@@ -44,7 +44,7 @@ func writeKey(t *testing.T, s *Store, queueID int32, key string, blockedBy any, 
 
 func writeDead(t *testing.T, s *Store, queueID int32, position int, state storage.State) {
 	t.Helper()
-	_, err := s.writeDB.ExecContext(t.Context(), `
+	_, err := openDB(t, s, false).ExecContext(t.Context(), `
 		INSERT INTO dead (position, queue_id, state, finish_time, action, dead_reason, attempt, max_attempts, priority, ready_time, create_time,
 		                  worker_id, last_error, reason_code, content_type, idempotency_key, ordering_key, wire_bytes, payload_bytes, payload)
 		VALUES (?1, ?2, ?3, `+clockExpr+`, 0, 1, 1, 0, 0, 0, 0, '', '', '', '', '', '', 0, 0, x'')`, position, queueID, state)
@@ -64,10 +64,10 @@ func TestO1_TheDatabaseRefusesTwoHeads(t *testing.T) {
 	q := orderedQueue(t, s, "heads", storage.OrderingSkipDead)
 	writeKey(t, s, q.ID, "a", nil, keyRow{position: 1}, keyRow{position: 2, place: placeParked})
 	for _, place := range []int{placeReady, placeDelayed} {
-		_, err := s.writeDB.ExecContext(t.Context(), "UPDATE message SET place = ? WHERE position = 2", place)
+		_, err := openDB(t, s, false).ExecContext(t.Context(), "UPDATE message SET place = ? WHERE position = 2", place)
 		require.ErrorContains(t, err, "UNIQUE constraint failed")
 	}
-	_, err := s.writeDB.ExecContext(t.Context(), "UPDATE message SET place = 1 WHERE position = 1")
+	_, err := openDB(t, s, false).ExecContext(t.Context(), "UPDATE message SET place = 1 WHERE position = 1")
 	require.NoError(t, err, "the head itself may be delayed")
 }
 
@@ -157,7 +157,7 @@ func TestC11_SweepKeysThatFindsNothing(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	q := orderedQueue(t, s, "idle", storage.OrderingSkipDead)
 	writeKey(t, s, q.ID, "a", nil, keyRow{position: 1}, keyRow{position: 2, place: placeParked})
-	lock, err := openAt(t, path).writeDB.Conn(t.Context())
+	lock, err := openDB(t, openAt(t, path), false).Conn(t.Context())
 	require.NoError(t, err)
 	_, err = lock.ExecContext(t.Context(), "BEGIN IMMEDIATE")
 	require.NoError(t, err)
@@ -201,7 +201,7 @@ func fillKey(t *testing.T, s *Store, queueID int32, key string, n int) {
 	_, err := s.Enqueue(t.Context(), storage.EnqueueParams{Messages: []storage.NewMessage{{QueueID: queueID, OrderingKey: key, Delay: time.Hour}}})
 	require.NoError(t, err)
 	fill(t, s, queueID, n, 0)
-	_, err = s.writeDB.ExecContext(t.Context(), `UPDATE message SET place = 2, key_id = (SELECT id FROM ordering_key WHERE queue_id = ?1 AND key = ?2)
+	_, err = openDB(t, s, false).ExecContext(t.Context(), `UPDATE message SET place = 2, key_id = (SELECT id FROM ordering_key WHERE queue_id = ?1 AND key = ?2)
 		WHERE queue_id = ?1 AND place = 0`, queueID, key)
 	require.NoError(t, err)
 }
@@ -218,7 +218,7 @@ func TestO8_CostOfAnotherKey(t *testing.T) {
 	empty := costOfKey(t, s, q.ID)
 	fillKey(t, s, q.ID, "parked", 200_000)
 	// What was written so far is not what is measured.
-	_, err := s.writeDB.ExecContext(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)")
+	_, err := openDB(t, s, false).ExecContext(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)")
 	require.NoError(t, err)
 	parked := costOfKey(t, s, q.ID)
 	t.Logf("a cycle of one keyed message: empty %v, 200k of another key %v", empty, parked)
@@ -228,7 +228,7 @@ func TestO8_CostOfAnotherKey(t *testing.T) {
 	moved := make([]time.Duration, 11)
 	for i := range moved {
 		var head int64
-		require.NoError(t, s.writeDB.QueryRowContext(t.Context(), "SELECT min(position) FROM message").Scan(&head))
+		require.NoError(t, openDB(t, s, false).QueryRowContext(t.Context(), "SELECT min(position) FROM message").Scan(&head))
 		start := time.Now()
 		res, err := s.Cancel(t.Context(), storage.CancelParams{QueueID: q.ID, Ref: storage.Ref{QueueID: q.ID, Position: head}})
 		moved[i] = time.Since(start)

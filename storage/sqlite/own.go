@@ -153,7 +153,7 @@ type incomingRow struct {
 
 func (c *session) incoming(ctx context.Context, limit int) ([]incomingRow, error) {
 	var all []incomingRow
-	err := c.each(ctx, qOwnIncoming, args(limit), func(rows *sql.Rows) error {
+	err := c.each(ctx, qOwnIncoming, args(limit), func(rows *row) error {
 		var (
 			r                        incomingRow
 			delay, available, expire sql.NullInt64
@@ -307,7 +307,7 @@ func (s *Store) Finish(ctx context.Context, p storage.FinishParams) (storage.Fin
 			return rollback, err
 		}
 		var marks []markedRow
-		err = c.each(quiet, qOwnMarked, args(limit), func(rows *sql.Rows) error {
+		err = c.each(quiet, qOwnMarked, args(limit), func(rows *row) error {
 			var m markedRow
 			err := rows.Scan(&m.id, &m.ref.QueueID, &m.ref.Position, &m.state, &m.outcome, &m.action, &m.deadReason, &m.settled, &m.ready, &m.token)
 			marks = append(marks, m)

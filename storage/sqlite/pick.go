@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"slices"
 
 	"github.com/queuebox/queuebox/storage"
@@ -78,7 +77,7 @@ func (c *session) lookAt(ctx context.Context, k kind, f storage.ListMessagesPara
 	if k == kindDead {
 		a = append(a, f.QueueID)
 	}
-	err := c.each(ctx, k.page, a, func(rows *sql.Rows) error {
+	err := c.each(ctx, k.page, a, func(rows *row) error {
 		var position int64
 		err := rows.Scan(&position)
 		positions = append(positions, position)
@@ -99,7 +98,7 @@ func (c *session) pick(ctx context.Context, k kind, f storage.ListMessagesParams
 	}
 	var rows []picked
 	a := append(args(f.QueueID, 0), filters...)
-	err = c.each(ctx, k.pick, append(a, reasons), func(r *sql.Rows) error {
+	err = c.each(ctx, k.pick, append(a, reasons), func(r *row) error {
 		var m picked
 		err := r.Scan(&m.position, &m.bytes, &m.orderingKey)
 		rows = append(rows, m)

@@ -175,7 +175,7 @@ func explainPlan(t *testing.T, s *Store, text string) string {
 	if n == 0 {
 		n = strings.Count(bare(text), "?") // a statement for others counts its placeholders by their places
 	}
-	rows, err := s.writeDB.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, values[:n]...)
+	rows, err := openDB(t, s, false).QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, values[:n]...)
 	require.NoError(t, err, text)
 	defer func() { _ = rows.Close() }()
 	var b strings.Builder
@@ -191,7 +191,7 @@ func explainPlan(t *testing.T, s *Store, text string) string {
 
 func analyse(t *testing.T, s *Store) {
 	t.Helper()
-	_, err := s.writeDB.ExecContext(t.Context(), "ANALYZE")
+	_, err := openDB(t, s, false).ExecContext(t.Context(), "ANALYZE")
 	require.NoError(t, err)
 }
 
@@ -210,14 +210,14 @@ func fill(t *testing.T, s *Store, queueID int32, n int, delay time.Duration) {
 	if delay > 0 {
 		place = placeDelayed
 	}
-	_, err := s.writeDB.ExecContext(t.Context(), `
+	_, err := openDB(t, s, false).ExecContext(t.Context(), `
 		WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
 		INSERT INTO message (position, queue_id, place, priority, ready_time, max_attempts, create_time, wire_bytes,
 		                     content_type, idempotency_key, payload_bytes, payload)
 		SELECT (SELECT last FROM position_sequence) + i, ?2, ?3, 0, `+clockExpr+` + ?4, 0, `+clockExpr+`, 200, '', '', 100, zeroblob(100)
 		FROM n`, n, queueID, place, delay.Milliseconds())
 	require.NoError(t, err)
-	_, err = s.writeDB.ExecContext(t.Context(), "UPDATE position_sequence SET last = last + ?", n)
+	_, err = openDB(t, s, false).ExecContext(t.Context(), "UPDATE position_sequence SET last = last + ?", n)
 	require.NoError(t, err)
 }
 

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 
 	"github.com/queuebox/queuebox/storage"
@@ -34,13 +33,13 @@ func settingsArgs(s storage.QueueSettings) []any {
 
 // queueBy reads a queue by q, which is queue_get or queue_get_by_id.
 func (c *session) queueBy(ctx context.Context, q query, key any) (storage.Queue, error) {
-	st, err := c.prepared(ctx, q)
-	if err != nil {
-		return storage.Queue{}, err
-	}
-	queue, err := scanQueue(st.QueryRowContext(ctx, key))
-	if errors.Is(err, sql.ErrNoRows) {
-		return storage.Queue{}, storage.ErrQueueNotFound
+	var queue storage.Queue
+	err := c.each(ctx, q, args(key), func(r *row) (err error) {
+		queue, err = scanQueue(r)
+		return err
+	})
+	if err == nil && queue.ID == 0 {
+		err = storage.ErrQueueNotFound
 	}
 	return queue, err
 }
@@ -97,7 +96,7 @@ func (s *Store) getQueue(ctx context.Context, by query, key any) (storage.Queue,
 func (s *Store) ListQueues(ctx context.Context, after string, limit int) ([]storage.Queue, error) {
 	var queues []storage.Queue
 	err := s.read(ctx, "list queues", func(c *session) error {
-		return c.each(ctx, qQueueList, args(after, limit), func(rows *sql.Rows) error {
+		return c.each(ctx, qQueueList, args(after, limit), func(rows *row) error {
 			q, err := scanQueue(rows)
 			queues = append(queues, q)
 			return err

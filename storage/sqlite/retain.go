@@ -81,7 +81,7 @@ func (c *session) forget(ctx context.Context, q query, positions []int64) (int, 
 		key string
 	}
 	var gone []named
-	err = c.each(ctx, q, args(list), func(rows *sql.Rows) error {
+	err = c.each(ctx, q, args(list), func(rows *row) error {
 		var m named
 		err := rows.Scan(&m.ref.QueueID, &m.ref.Position, &m.key)
 		gone = append(gone, m)

@@ -127,7 +127,7 @@ func (c *session) complete(ctx context.Context, now time.Time, keys keySet, queu
 	done := what.positions
 	if n != int64(len(done)) {
 		done = make([]int64, 0, n)
-		err := c.each(ctx, qCompleteCopied, args(list), func(rows *sql.Rows) error {
+		err := c.each(ctx, qCompleteCopied, args(list), func(rows *row) error {
 			var position int64
 			err := rows.Scan(&position)
 			done = append(done, position)

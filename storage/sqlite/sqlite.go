@@ -2,7 +2,7 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	driversqlite "modernc.org/sqlite"
 
 	"github.com/queuebox/queuebox/storage"
 )
@@ -59,9 +59,11 @@ type Store struct {
 	file fs.FileInfo
 	caps storage.Capabilities
 
-	writeDB *sql.DB
-	readDB  *sql.DB
-	writer  *writer
+	// What opens the connections that write, and those that read.
+	writeConnector driver.Connector
+	readConnector  driver.Connector
+
+	writer *writer
 	// readers holds the idle sessions that read; a nil one is opened on use.
 	readers chan *session
 
@@ -105,12 +107,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.schema, err = latestSchema(); err != nil {
 		return nil, err
 	}
-	if s.writeDB, err = sql.Open("sqlite", cfg.dsn(false)); err != nil {
+	if s.writeConnector, err = driversqlite.NewConnector(cfg.dsn(false)); err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Path, classify(err))
 	}
-	s.readDB, err = sql.Open("sqlite", cfg.dsn(true))
-	if err != nil {
-		_ = s.writeDB.Close()
+	if s.readConnector, err = driversqlite.NewConnector(cfg.dsn(true)); err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Path, classify(err))
 	}
 	for range cfg.Readers {
@@ -189,10 +189,16 @@ func (s *Store) prove(ctx context.Context) error {
 	s.writer.session = c
 	var journal, version string
 	var synchronous int
-	row := c.conn.QueryRowContext(ctx,
-		"SELECT (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous), sqlite_version()")
-	if err := row.Scan(&journal, &synchronous, &version); err != nil {
-		return fmt.Errorf("read settings of %s: %w", s.cfg.Path, classify(err))
+	for text, to := range map[query]any{
+		"PRAGMA journal_mode": &journal, "PRAGMA synchronous": &synchronous, "SELECT sqlite_version()": &version,
+	} {
+		_, err := c.prepare(ctx, text, string(text))
+		if err == nil {
+			err = c.one(ctx, text, nil, to)
+		}
+		if err != nil {
+			return fmt.Errorf("read settings of %s: %w", s.cfg.Path, classify(err))
+		}
 	}
 	durability, err := judgeDurability(journal, synchronous, s.cfg.AllowUnsafeDurability)
 	if err != nil {
@@ -295,7 +301,7 @@ func (s *Store) Close() error {
 			errs = append(errs, c.close())
 		}
 	}
-	errs = append(errs, s.writer.stop(), s.readDB.Close(), s.writeDB.Close())
+	errs = append(errs, s.writer.stop())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close %s: %w", s.cfg.Path, err)
 	}

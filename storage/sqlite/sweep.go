@@ -33,7 +33,7 @@ type finding struct {
 // find reads the rows of a statement that gives findings.
 func (c *session) find(ctx context.Context, q query, a []any) ([]finding, error) {
 	var found []finding
-	err := c.each(ctx, q, a, func(rows *sql.Rows) error {
+	err := c.each(ctx, q, a, func(rows *row) error {
 		var f finding
 		err := rows.Scan(&f.position, &f.bytes)
 		found = append(found, f)
@@ -182,7 +182,7 @@ func (c *session) end(ctx context.Context, positions []int64, cancel bool) (ende
 	}
 	var moved []int64
 	dead := make(map[int64]bool)
-	err = c.each(ctx, qEndCopy, args(list, cancel), func(rows *sql.Rows) error {
+	err = c.each(ctx, qEndCopy, args(list, cancel), func(rows *row) error {
 		var e ending
 		err := rows.Scan(&e.position, &e.state, &e.reason)
 		ended = append(ended, e)

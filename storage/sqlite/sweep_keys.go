@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 
 	"github.com/queuebox/queuebox/storage"
 )
@@ -19,7 +18,7 @@ func (s *Store) SweepKeys(ctx context.Context, p storage.SweepKeysParams) (stora
 			return err
 		}
 		var page []int64
-		err = c.each(ctx, qKeyPage, args(p.After, p.Limit), func(rows *sql.Rows) error {
+		err = c.each(ctx, qKeyPage, args(p.After, p.Limit), func(rows *row) error {
 			var id int64
 			err := rows.Scan(&id)
 			page = append(page, id)

@@ -27,21 +27,21 @@ func upkeepQueue(t *testing.T, s *Store, name string) storage.Queue {
 func count(t *testing.T, s *Store, text string, a ...any) int {
 	t.Helper()
 	var n int
-	require.NoError(t, s.writeDB.QueryRowContext(t.Context(), text, a...).Scan(&n))
+	require.NoError(t, openDB(t, s, false).QueryRowContext(t.Context(), text, a...).Scan(&n))
 	return n
 }
 
 // fillCompleted inserts completed messages of an age with plain SQL.
 func fillCompleted(t *testing.T, s *Store, queueID int32, n int, age time.Duration) {
 	t.Helper()
-	_, err := s.writeDB.ExecContext(t.Context(), `
+	_, err := openDB(t, s, false).ExecContext(t.Context(), `
 		WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
 		INSERT INTO completed (position, queue_id, finish_time, token, attempt, max_attempts, priority, ready_time, create_time, worker_id,
 		                       last_error, reason_code, content_type, idempotency_key, ordering_key, payload_bytes, payload)
 		SELECT (SELECT last FROM position_sequence) + i, ?2, `+clockExpr+` - ?3, x'00', 1, 1, 0, 0, 0, '', '', '', '', 'k' || i, '', 100, zeroblob(100)
 		FROM n`, n, queueID, age.Milliseconds())
 	require.NoError(t, err)
-	_, err = s.writeDB.ExecContext(t.Context(), "UPDATE position_sequence SET last = last + ?", n)
+	_, err = openDB(t, s, false).ExecContext(t.Context(), "UPDATE position_sequence SET last = last + ?", n)
 	require.NoError(t, err)
 }
 
@@ -82,7 +82,7 @@ func TestC18_E7_S14_SweepEndsNoMore(t *testing.T) {
 							sum.Dead++
 						}
 						wants[position] = w
-						_, err := s.writeDB.ExecContext(t.Context(), `
+						_, err := openDB(t, s, false).ExecContext(t.Context(), `
 							INSERT INTO message (position, queue_id, place, priority, ready_time, state, token, lease_end, attempt, max_attempts,
 							                     cancel_requested, create_time, expire_time, wire_bytes, content_type, idempotency_key, payload_bytes, payload)
 							VALUES (?1, ?2, 0, 0, 0, ?3, zeroblob(16), ?4, ?5, ?6, ?7, 0, ?8, 0, '', '', 0, x'')`,
@@ -109,9 +109,9 @@ func TestC18_E7_S14_SweepEndsNoMore(t *testing.T) {
 		var g want
 		live := count(t, s, "SELECT count(*) FROM message WHERE position = ?", position)
 		if live == 1 {
-			require.NoError(t, s.writeDB.QueryRowContext(t.Context(), "SELECT state FROM message WHERE position = ?", position).Scan(&g.state))
+			require.NoError(t, openDB(t, s, false).QueryRowContext(t.Context(), "SELECT state FROM message WHERE position = ?", position).Scan(&g.state))
 		} else {
-			require.NoError(t, s.writeDB.QueryRowContext(t.Context(), "SELECT state, dead_reason FROM dead WHERE position = ? AND action = 0", position).
+			require.NoError(t, openDB(t, s, false).QueryRowContext(t.Context(), "SELECT state, dead_reason FROM dead WHERE position = ? AND action = 0", position).
 				Scan(&g.state, &g.reason))
 		}
 		require.Equal(t, w, g, "position %d", position)
@@ -144,7 +144,7 @@ func TestC11_UpkeepThatFindsNothing(t *testing.T) {
 	q := upkeepQueue(t, s, "idle")
 	fill(t, s, q.ID, 100, 0)
 	fillCompleted(t, s, q.ID, 10, 0)
-	lock, err := openAt(t, path).writeDB.Conn(t.Context())
+	lock, err := openDB(t, openAt(t, path), false).Conn(t.Context())
 	require.NoError(t, err)
 	_, err = lock.ExecContext(t.Context(), "BEGIN IMMEDIATE")
 	require.NoError(t, err)
@@ -252,7 +252,7 @@ func TestD6_E5_RetentionFreesTheKey(t *testing.T) {
 	s := openAt(t, filepath.Join(t.TempDir(), "q.db"))
 	q := upkeepQueue(t, s, "keys")
 	fillCompleted(t, s, q.ID, 2, 90*time.Minute)
-	_, err := s.writeDB.ExecContext(t.Context(), `INSERT INTO idempotency_key (queue_id, key, position, content_hash, create_time)
+	_, err := openDB(t, s, false).ExecContext(t.Context(), `INSERT INTO idempotency_key (queue_id, key, position, content_hash, create_time)
 		VALUES (?1, 'k1', 1, x'', 0), (?1, 'k2', 77, x'', 0)`, q.ID)
 	require.NoError(t, err)
 
@@ -291,7 +291,7 @@ func TestD6_S5_HistoryGoesInBatches(t *testing.T) {
 	long := upkeepQueue(t, s, "long")
 	const old = 2*upkeepRows + 10
 	add := func(queueID int32, from, n int, age time.Duration) {
-		_, err := s.writeDB.ExecContext(t.Context(), `
+		_, err := openDB(t, s, false).ExecContext(t.Context(), `
 			WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?3)
 			INSERT INTO settlement (position, token, queue_id, action, outcome, dead_reason, settle_time)
 			SELECT ?2 + i, zeroblob(16), ?1, 2, 2, 0, `+clockExpr+` - ?4 FROM n`, queueID, from, n, age.Milliseconds())

@@ -143,7 +143,7 @@ func (s *Store) withReader(ctx context.Context, fn func(c *session) error) error
 	}
 	if c == nil {
 		var err error
-		if c, err = openSession(ctx, s.readDB, s.queries); err != nil {
+		if c, err = openSession(ctx, s.readConnector, s.queries); err != nil {
 			return err
 		}
 	}
@@ -152,7 +152,7 @@ func (s *Store) withReader(ctx context.Context, fn func(c *session) error) error
 
 // openWriter opens the session that writes. Its waiting is done by begin.
 func (s *Store) openWriter(ctx context.Context) (*session, error) {
-	c, err := openSession(ctx, s.writeDB, s.queries)
+	c, err := openSession(ctx, s.writeConnector, s.queries)
 	if err != nil {
 		return nil, err
 	}

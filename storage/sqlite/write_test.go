@@ -21,8 +21,7 @@ func TestD8_CommitThatFails(t *testing.T) {
 	s := openAt(t, filepath.Join(t.TempDir(), "q.db"))
 	err := s.write(t.Context(), "test", func(quiet context.Context, c *session) (verdict, error) {
 		// Ended behind the back of write, so that its COMMIT has nothing to commit.
-		_, err := c.conn.ExecContext(quiet, "ROLLBACK")
-		return commit, err
+		return commit, c.control(quiet, "ROLLBACK")
 	})
 	require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
 	require.NotErrorIs(t, err, storage.ErrUnavailable)
@@ -58,10 +57,10 @@ func TestClassify(t *testing.T) {
 		require.Equal(t, err, classify(err))
 	}
 	s := openAt(t, filepath.Join(t.TempDir(), "q.db"))
-	_, err := s.writeDB.ExecContext(t.Context(), "SELECT * FROM nothing")
+	_, err := openDB(t, s, false).ExecContext(t.Context(), "SELECT * FROM nothing")
 	require.Error(t, err)
 	require.NotErrorIs(t, classify(err), storage.ErrUnavailable, "a wrong statement is a defect")
-	_, err = s.readDB.ExecContext(t.Context(), "DELETE FROM queue")
+	_, err = openDB(t, s, true).ExecContext(t.Context(), "DELETE FROM queue")
 	require.ErrorIs(t, classify(err), storage.ErrUnavailable, "readers cannot write")
 }
 
@@ -92,7 +91,7 @@ func TestS3_Backoff(t *testing.T) {
 func TestClock_IsExactToTheMillisecond(t *testing.T) {
 	s := openAt(t, filepath.Join(t.TempDir(), "q.db"))
 	var wrong int
-	require.NoError(t, s.readDB.QueryRowContext(t.Context(), `
+	require.NoError(t, openDB(t, s, true).QueryRowContext(t.Context(), `
 		WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999)
 		SELECT count(*) FROM (SELECT 1767225600000 + i * 7919 AS ms FROM n)
 		WHERE CAST(round(unixepoch(ms / 1000.0, 'unixepoch', 'subsec') * 1000) AS INTEGER) <> ms`).Scan(&wrong))
