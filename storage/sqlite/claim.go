@@ -287,11 +287,11 @@ func (k *claiming) scan(ctx context.Context, limit int) (found []storage.Claimed
 		}
 		// One row more than is wanted tells whether there are more.
 		err = k.c.each(ctx, qClaimScan, args(k.p.QueueID, priority, hint, limit-len(found)+1, k.res.Now.UnixMilli()), func(rows *row) error {
-			var wire int64
-			m, err := scanLive(rows, &wire)
+			m, wire, err := scanClaimable(rows)
 			if err != nil {
 				return err
 			}
+			m.Message.Ref.QueueID, m.Message.Priority = k.p.QueueID, int32(priority)
 			if len(found) == limit || !k.fits(len(found), wire, m.Message.PayloadBytes) {
 				more = true
 				return errEnough
@@ -346,30 +346,47 @@ func (k *claiming) lease(ctx context.Context, call storage.ClaimCall, messages [
 		return err
 	}
 	now, length := k.res.Now.UnixMilli(), toMillis(call.Lease)
-	held := make([]byte, 0, heldBytes*len(messages))
-	for i := range messages {
-		m := &messages[i]
-		copy(m.Token[:], tokens[tokenBytes*i:])
-		n, err := k.c.exec(ctx, qClaimLease, m.Message.Ref.Position, m.Token[:], now, length, call.WorkerID)
+	for from, to := 0, 0; from < len(messages); from = to {
+		to = endOfRun(messages, from)
+		first, last := messages[from].Message.Ref.Position, messages[to-1].Message.Ref.Position
+		n, err := k.c.exec(ctx, qClaimLease, first, tokens[tokenBytes*from:tokenBytes*to], now, length, call.WorkerID, last)
 		if err != nil {
 			return err
 		}
-		if n != 1 {
-			return fmt.Errorf("message %d was found and is not there", m.Message.Ref.Position)
+		if n != int64(to-from) {
+			return fmt.Errorf("%d messages from %d on were found and %d are there", to-from, first, n)
 		}
+	}
+	end := fromMillis(now + length)
+	for i := range messages {
+		m := &messages[i]
+		copy(m.Token[:], tokens[tokenBytes*i:])
 		m.Message = withPayload(m.Message, true)
 		m.Message.State = storage.StateProcessing
 		m.Message.Attempt++
 		m.Message.WorkerID = call.WorkerID
-		m.Message.LeaseEnd = fromMillis(now + length)
-		held = binary.BigEndian.AppendUint64(held, uint64(m.Message.Ref.Position))
-		held = append(held, m.Token[:]...)
+		m.Message.LeaseEnd = end
 	}
 	if call.ClaimID == (storage.ClaimID{}) {
 		return nil
 	}
+	held := make([]byte, 0, heldBytes*len(messages))
+	for i := range messages {
+		held = binary.BigEndian.AppendUint64(held, uint64(messages[i].Message.Ref.Position))
+		held = append(held, messages[i].Token[:]...)
+	}
 	_, err := k.c.exec(ctx, qClaimCallPut, k.p.QueueID, call.ClaimID[:], call.WorkerID, held)
 	return err
+}
+
+// endOfRun gives the end of the run of positions without a gap that begins at from. Messages
+// that were enqueued together are most often claimed together, and one statement takes a run.
+func endOfRun(messages []storage.Claimed, from int) int {
+	to := from + 1
+	for to < len(messages) && messages[to].Message.Ref.Position == messages[to-1].Message.Ref.Position+1 {
+		to++
+	}
+	return to
 }
 
 // nextReady reads the earliest ready time of the delayed messages.

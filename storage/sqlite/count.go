@@ -92,8 +92,7 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 	began := time.Now() //nolint:forbidigo // measures how long the count takes
 	ids, all := p.Queues, len(p.Queues) == 0
 	if all {
-		due := false
-		err := s.read(ctx, "count", func(c *session) error { return c.one(ctx, qCountDue, nil, &due) })
+		due, err := s.countDue(ctx)
 		if err != nil || !due {
 			return storage.CountResult{}, err
 		}
@@ -123,13 +122,26 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 	}
 	rest := storage.CountRest * time.Since(began)
 	if len(counts) == 0 && rest <= storage.CountEvery {
-		return res, nil // whoever asks next asks no sooner than that
+		// Whoever asks next asks no sooner than that, so nothing is kept; but what has not changed
+		// may be what another server has counted just now.
+		if all {
+			if due, err := s.countDue(ctx); err != nil || !due {
+				return storage.CountResult{}, err
+			}
+		}
+		return res, nil
 	}
 	kept, err := s.keepCounts(ctx, counts, all, max(rest, storage.CountEvery))
 	if err != nil || !kept {
 		return storage.CountResult{}, err
 	}
 	return res, nil
+}
+
+// countDue tells whether it is time to count all queues.
+func (s *Store) countDue(ctx context.Context) (due bool, err error) {
+	err = s.read(ctx, "count", func(c *session) error { return c.one(ctx, qCountDue, nil, &due) })
+	return due, err
 }
 
 func (s *Store) queuesToCount(ctx context.Context) (ids []int32, err error) {

@@ -56,6 +56,8 @@ type enqueueBatch struct {
 	keys     map[orderingKey]int64
 	reused   bool
 	inserted int
+	// pending are rows that are not inserted yet.
+	pending []enqueueRow
 	// created is when a message was made that is only placed here (E12); 0 means now.
 	created int64
 }
@@ -83,6 +85,9 @@ func (b *enqueueBatch) run(ctx, quiet context.Context, messages []storage.NewMes
 		if res.Items[i], err = b.add(quiet, &messages[i], attributes[i], position, res.Now.UnixMilli()); err != nil {
 			return res, err
 		}
+	}
+	if err := b.flush(quiet, 1); err != nil {
+		return res, err
 	}
 	if b.reused {
 		// Nothing is inserted, so nothing may say that it was.
@@ -137,9 +142,19 @@ func (b *enqueueBatch) add(ctx context.Context, m *storage.NewMessage, attribute
 	if b.created != 0 {
 		created = b.created
 	}
-	_, err = b.c.exec(ctx, qEnqueueInsert, position, m.QueueID, place, ready, m.Priority, maxAttempts, created,
-		toInstant(m.ExpireTime), m.WireBytes, m.ContentType, m.IdempotencyKey, keyID, attributes,
-		len(m.Payload), blob(m.Payload))
+	if m.IdempotencyKey == "" && !keyID.Valid {
+		err = b.pend(ctx, enqueueRow{
+			shared:   enqueueShared{m.QueueID, place, m.Priority, ready, maxAttempts, created, toInstant(m.ExpireTime), m.ContentType},
+			position: position, wireBytes: m.WireBytes, attributes: attributes, payload: m.Payload,
+		})
+	} else {
+		if err = b.flush(ctx, 1); err != nil {
+			return storage.Enqueued{}, err
+		}
+		_, err = b.c.exec(ctx, qEnqueueInsert, position, m.QueueID, place, ready, m.Priority, maxAttempts, created,
+			toInstant(m.ExpireTime), m.WireBytes, m.ContentType, m.IdempotencyKey, keyID, attributes,
+			len(m.Payload), blob(m.Payload))
+	}
 	if err != nil {
 		return storage.Enqueued{}, err
 	}

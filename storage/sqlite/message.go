@@ -10,8 +10,8 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
-// scanLive reads a row of the columns that claim_scan, claim_held, get_live and
-// list_live share. more takes what claim_scan reads beyond them.
+// scanLive reads a row of the columns that claim_held, get_live and list_live share. more takes
+// what a statement reads beyond them.
 func scanLive(rows interface{ Scan(...any) error }, more ...any) (storage.Claimed, error) {
 	var (
 		c                storage.Claimed
@@ -40,6 +40,27 @@ func scanLive(rows interface{ Scan(...any) error }, more ...any) (storage.Claime
 	var err error
 	m.Attributes, err = fromAttributes(attributes)
 	return c, err
+}
+
+// scanClaimable reads a row of claim_scan, and its size on the wire.
+func scanClaimable(r *row) (c storage.Claimed, wire int64, err error) {
+	var (
+		attributes, idempotency, ordering, failure, code sql.NullString
+		create, ready                                    int64
+		expire                                           sql.NullInt64
+	)
+	m := &c.Message
+	err = r.Scan(&m.Ref.Position, &wire, &m.PayloadBytes, &m.ContentType, &m.Attempt, &m.MaxAttempts, &create, &ready, &expire,
+		&idempotency, &attributes, &ordering, &failure, &code, &m.Payload)
+	if err != nil {
+		return c, wire, err
+	}
+	m.IdempotencyKey, m.OrderingKey = idempotency.String, ordering.String
+	m.LastError, m.ReasonCode = readable(failure.String), readable(code.String)
+	m.CreateTime, m.ReadyTime = fromMillis(create), fromMillis(ready)
+	m.ExpireTime = fromNullMillis(expire)
+	m.Attributes, err = fromAttributes(attributes)
+	return c, wire, err
 }
 
 // scanShown reads a row of get_live or list_live: a marked message shows what its mark says (E12).

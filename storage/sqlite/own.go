@@ -114,6 +114,9 @@ func (s *Store) Place(ctx context.Context, p storage.PlaceParams) (storage.Place
 				return rollback, err
 			}
 		}
+		if err := b.flush(quiet, 1); err != nil {
+			return rollback, err
+		}
 		heads, err := c.promote(quiet, b.touched.sorted())
 		for _, id := range heads {
 			res.Ready = earliest(res.Ready, storage.QueueReady{QueueID: id, ReadyTime: res.Now})

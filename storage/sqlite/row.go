@@ -32,6 +32,11 @@ func fromValue(dest any, v driver.Value) error {
 			*d = n
 			return nil
 		}
+	case *int32:
+		if n, ok := v.(int64); ok && n == int64(int32(n)) {
+			*d = int32(n)
+			return nil
+		}
 	case *string:
 		if s, ok := v.(string); ok {
 			*d = s

@@ -66,6 +66,11 @@ func (c *session) prepared(ctx context.Context, q query) (*statement, error) {
 
 func (c *session) prepare(ctx context.Context, q query, text string) (*statement, error) {
 	text, order := nameless(text)
+	return c.prepareAs(ctx, q, text, order)
+}
+
+// prepareAs prepares a statement whose parameters are the arguments of that order.
+func (c *session) prepareAs(ctx context.Context, q query, text string, order []int) (*statement, error) {
 	conn, ok := c.conn.(driver.ConnPrepareContext)
 	if !ok {
 		return nil, fmt.Errorf("prepare %s: %T cannot", q, c.conn)

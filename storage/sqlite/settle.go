@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sort"
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
@@ -68,12 +69,6 @@ func (c *session) beginSettle(ctx context.Context) (time.Time, keySet, error) {
 	return fromMillis(ms), make(keySet), nil
 }
 
-// together is what complete_copy completes in one statement.
-type together struct {
-	positions []int64
-	tokens    []byte
-}
-
 // completeAll completes what can go together, queue by queue, and leaves the other items
 // as they are.
 func (c *session) completeAll(ctx context.Context, now time.Time, keys keySet, items []storage.Settlement, out []storage.Settled) error {
@@ -98,6 +93,7 @@ func (c *session) completeAll(ctx context.Context, now time.Time, keys keySet, i
 		q.tokens = append(q.tokens, it.Token[:]...)
 	}
 	for queueID, q := range queues {
+		sort.Sort(q)
 		done, err := c.complete(ctx, now, keys, queueID, *q, nil)
 		if err != nil {
 			return err
@@ -113,21 +109,44 @@ func completedAt(t time.Time) storage.Settled {
 	return storage.Settled{Status: storage.ItemApplied, Outcome: storage.OutcomeCompleted, SettleTime: t}
 }
 
-// complete moves messages whose claims hold to the completed ones, and gives their
-// positions. Most often it is all of them, and then nobody has to ask which.
+// complete moves messages whose claims hold to the completed ones, and gives their positions.
 func (c *session) complete(ctx context.Context, now time.Time, keys keySet, queueID int32, what together, result []byte) ([]int64, error) {
-	list, err := toJSON(what.positions)
-	if err != nil {
+	done, err := c.copyCompleted(ctx, now, queueID, what, result)
+	if err != nil || len(done) == 0 {
 		return nil, err
 	}
-	n, err := c.exec(ctx, qCompleteCopy, queueID, list, what.tokens, now.UnixMilli(), nullBlob(result))
-	if err != nil || n == 0 {
-		return nil, err
+	if keys == nil {
+		return done, c.drop(ctx, done)
 	}
-	done := what.positions
-	if n != int64(len(done)) {
-		done = make([]int64, 0, n)
-		err := c.each(ctx, qCompleteCopied, args(list), func(rows *row) error {
+	gone, err := c.remove(ctx, done)
+	keys.add(gone)
+	return done, err
+}
+
+// copyCompleted is the first half of complete. Most often it copies all of them, and then
+// nobody has to ask which.
+func (c *session) copyCompleted(ctx context.Context, now time.Time, queueID int32, what together, result []byte) ([]int64, error) {
+	var done []int64
+	for _, r := range runsOf(what.positions) {
+		part := what.part(r)
+		list, err := toJSON(part.positions)
+		if err != nil {
+			return nil, err
+		}
+		var n int64
+		if r.whole {
+			n, err = c.exec(ctx, qCompleteCopyRun, queueID, r.first, part.tokens, now.UnixMilli(), nullBlob(result), r.last)
+		} else {
+			n, err = c.exec(ctx, qCompleteCopy, queueID, list, part.tokens, now.UnixMilli(), nullBlob(result))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == int64(len(part.positions)) {
+			done = append(done, part.positions...)
+			continue
+		}
+		err = c.each(ctx, qCompleteCopied, args(list), func(rows *row) error {
 			var position int64
 			err := rows.Scan(&position)
 			done = append(done, position)
@@ -137,12 +156,7 @@ func (c *session) complete(ctx context.Context, now time.Time, keys keySet, queu
 			return nil, err
 		}
 	}
-	if keys == nil {
-		return done, c.drop(ctx, done)
-	}
-	gone, err := c.remove(ctx, done)
-	keys.add(gone)
-	return done, err
+	return done, nil
 }
 
 // remove deletes live rows that were copied before in the same transaction, and gives those
@@ -161,15 +175,25 @@ func (c *session) remove(ctx context.Context, positions []int64) ([]keyedRow, er
 
 // drop deletes live rows as remove does, where no ordering key has to go on.
 func (c *session) drop(ctx context.Context, positions []int64) error {
-	list, err := toJSON(positions)
-	if err != nil {
-		return err
+	for _, r := range runsOf(positions) {
+		var n int64
+		var err error
+		if r.whole {
+			n, err = c.exec(ctx, qCompleteDeleteRun, r.first, r.last)
+		} else {
+			var list string
+			if list, err = toJSON(positions[r.from:r.to]); err == nil {
+				n, err = c.exec(ctx, qCompleteDelete, list)
+			}
+		}
+		if err == nil && n != int64(r.to-r.from) {
+			err = fmt.Errorf("%d of %d copied messages were removed", n, r.to-r.from)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	n, err := c.exec(ctx, qCompleteDelete, list)
-	if err == nil && n != int64(len(positions)) {
-		err = fmt.Errorf("%d of %d copied messages were removed", n, len(positions))
-	}
-	return err
+	return nil
 }
 
 // settle settles one item.

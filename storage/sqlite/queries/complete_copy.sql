@@ -6,7 +6,7 @@ INSERT INTO completed (position, queue_id, finish_time, token, attempt, max_atte
                        attributes, payload_bytes, payload, result)
 SELECT m.position, m.queue_id, ?4, m.token, m.attempt, m.max_attempts, m.priority, m.ready_time, m.create_time,
        m.expire_time, m.worker_id, m.last_error, m.reason_code, m.content_type, m.idempotency_key,
-       coalesce((SELECT k.key FROM ordering_key AS k WHERE k.id = m.key_id), ''),
+       CASE WHEN m.key_id IS NULL THEN '' ELSE coalesce((SELECT k.key FROM ordering_key AS k WHERE k.id = m.key_id), '') END,
        m.attributes, m.payload_bytes, m.payload, ?5
 FROM json_each(?2) AS j
 CROSS JOIN message AS m
