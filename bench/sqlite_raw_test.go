@@ -79,7 +79,7 @@ func openRaw(b *testing.B, kept bool) *raw {
 		{&r.remove, "DELETE FROM job WHERE id IN (SELECT value FROM json_each(?1)) AND token = ?2 AND lease_end > ?3"},
 		{&r.commitTx, "COMMIT"},
 	} {
-		if *st.to, err = db.PrepareContext(b.Context(), st.text); err != nil {
+		if *st.to, err = db.PrepareContext(b.Context(), st.text); err != nil { //nolint:sqlclosecheck // lives as long as db
 			b.Fatal(err)
 		}
 	}

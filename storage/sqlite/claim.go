@@ -346,8 +346,8 @@ func (k *claiming) lease(ctx context.Context, call storage.ClaimCall, messages [
 		return err
 	}
 	now, length := k.res.Now.UnixMilli(), toMillis(call.Lease)
-	for from, to := 0, 0; from < len(messages); from = to {
-		to = endOfRun(messages, from)
+	for from := 0; from < len(messages); {
+		to := endOfRun(messages, from)
 		first, last := messages[from].Message.Ref.Position, messages[to-1].Message.Ref.Position
 		n, err := k.c.exec(ctx, qClaimLease, first, tokens[tokenBytes*from:tokenBytes*to], now, length, call.WorkerID, last)
 		if err != nil {
@@ -356,6 +356,7 @@ func (k *claiming) lease(ctx context.Context, call storage.ClaimCall, messages [
 		if n != int64(to-from) {
 			return fmt.Errorf("%d messages from %d on were found and %d are there", to-from, first, n)
 		}
+		from = to
 	}
 	end := fromMillis(now + length)
 	for i := range messages {

@@ -254,7 +254,7 @@ type group struct {
 
 // next takes the call whose turn it is out of the queue; nil where none joins any more.
 func (g *group) next() *call {
-	if g.over || len(g.calls) >= g.w.groupCalls || len(g.calls) > 0 && time.Since(g.began) > g.w.groupTime { //nolint:forbidigo // as above
+	if g.over || len(g.calls) >= g.w.groupCalls || len(g.calls) > 0 && time.Since(g.began) > g.w.groupTime {
 		return nil
 	}
 	g.w.mu.Lock()
@@ -289,7 +289,7 @@ func (g *group) run(ctx context.Context, k *call) {
 		}
 	}
 	if k.err == nil {
-		k.verdict, k.err = g.call(k)
+		k.verdict, k.err = g.call(k) //nolint:contextcheck // runs under the ctx of its caller
 	}
 	left := k.ctx.Err()
 	if k.err = classify(k.err); left != nil && k.read() {

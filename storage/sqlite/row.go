@@ -17,8 +17,8 @@ func (r *row) Scan(dest ...any) error {
 	if len(dest) != len(r.values) {
 		return fmt.Errorf("%d columns for %d variables", len(r.values), len(dest))
 	}
-	for i, v := range r.values {
-		if err := fromValue(dest[i], v); err != nil {
+	for i, d := range dest {
+		if err := fromValue(d, r.values[i]); err != nil {
 			return fmt.Errorf("column %d: %w", i+1, err)
 		}
 	}

@@ -28,12 +28,12 @@ const (
 // statement on, and that other calls may share. Where fn fails, or says so, what it did is
 // taken back and nothing of it has changed.
 func (s *Store) write(ctx context.Context, noun string, fn writing) error {
-	return s.submit(noun, &call{ctx: ctx, fn: fn, answer: make(chan error, 1)})
+	return s.submit(noun, &call{ctx: ctx, fn: fn, answer: make(chan error, 1)}) //nolint:contextcheck // the writer serves many
 }
 
 // writeAlone is write for one that may take long: nobody else waits for its COMMIT.
 func (s *Store) writeAlone(ctx context.Context, noun string, fn writing) error {
-	return s.submit(noun, &call{ctx: ctx, fn: fn, answer: make(chan error, 1), alone: true})
+	return s.submit(noun, &call{ctx: ctx, fn: fn, answer: make(chan error, 1), alone: true}) //nolint:contextcheck // as above
 }
 
 func (s *Store) submit(noun string, k *call) error {
