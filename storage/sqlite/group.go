@@ -47,7 +47,8 @@ type writer struct {
 	arrived uint64    // how many calls ever came
 	running bool
 
-	session *session
+	session   *session
+	neighbour neighbour
 }
 
 // stage says how far the writer is with a call.
@@ -134,7 +135,7 @@ func (w *writer) leave(k *call) error {
 
 // run writes as long as somebody waits.
 func (w *writer) run() {
-	for {
+	for first := true; ; first = false {
 		w.mu.Lock()
 		w.drop()
 		if len(w.queue) == 0 {
@@ -145,6 +146,9 @@ func (w *writer) run() {
 		}
 		last := w.arrived
 		w.mu.Unlock()
+		if !first {
+			w.neighbour.yield()
+		}
 		w.transact(last)
 	}
 }
@@ -206,6 +210,9 @@ func (w *writer) begin(ctx context.Context) error {
 		w.session = c
 	}
 	err := w.s.begin(ctx, w.session, w.awaited)
+	if err == nil {
+		err = w.neighbour.look(ctx, w.session)
+	}
 	if err != nil && !isBusy(err) {
 		w.session.broken = true
 	}
@@ -220,7 +227,7 @@ func (w *writer) discard(ctx context.Context) {
 	if err := w.session.close(); err != nil {
 		w.s.log.WarnContext(ctx, "close of a broken connection", "error", err)
 	}
-	w.session = nil
+	w.session, w.neighbour.version = nil, 0
 }
 
 // refuse answers those who wait, up to the number last, with err.

@@ -352,6 +352,32 @@ func TestD5_TwoWritersOnOneFile(t *testing.T) {
 	require.EqualValues(t, 2*callers*each, st.Ready)
 }
 
+// TestD5_WriterKnowsItsNeighbour: another process that writes, and neither itself nor readers.
+func TestD5_WriterKnowsItsNeighbour(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "q.db")
+	s := openAt(t, path)
+	create := func(s *Store, name string) {
+		_, err := s.CreateQueue(t.Context(), name, storage.QueueSettings{}, 0)
+		require.NoError(t, err)
+		_, err = s.GetQueue(t.Context(), name)
+		require.NoError(t, err)
+	}
+	wrote := func() bool {
+		s.writer.mu.Lock()
+		defer s.writer.mu.Unlock()
+		for s.writer.running {
+			s.writer.idle.Wait()
+		}
+		return !s.writer.neighbour.wrote.IsZero()
+	}
+	create(s, "own")
+	create(s, "too")
+	require.False(t, wrote())
+	create(openAt(t, path), "other")
+	create(s, "after")
+	require.True(t, wrote())
+}
+
 // TestD8_CloseWaitsForTheWriter: what a caller has left is still written before the file is
 // closed.
 func TestD8_CloseWaitsForTheWriter(t *testing.T) {
