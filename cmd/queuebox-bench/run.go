@@ -182,8 +182,7 @@ func (c *runCmd) take(ctx context.Context, s *session, m *measure) (*report.Meas
 	}
 	for round := range c.Rounds {
 		for i := range all {
-			// Each round begins with another contender, so that nobody has the same neighbour before it always.
-			r := all[(i+round)%len(all)]
+			r := all[turn(i, round, len(all))]
 			if r.found.Skipped != "" {
 				continue
 			}
@@ -193,6 +192,15 @@ func (c *runCmd) take(ctx context.Context, s *session, m *measure) (*report.Meas
 		}
 	}
 	return out, nil
+}
+
+// turn is who is i-th in a round. Every other round goes backwards, so that nobody always comes
+// after the same neighbour, whose tables may still be vacuumed.
+func turn(i, round, n int) int {
+	if round%2 == 1 {
+		return n - 1 - i
+	}
+	return i
 }
 
 // skip says loudly that a contender does not run.

@@ -118,6 +118,16 @@ func TestInterruptLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestTurns: every contender has one window a round, and not always the same one before it.
+func TestTurns(t *testing.T) {
+	var forth, back []int
+	for i := range 3 {
+		forth, back = append(forth, turn(i, 0, 3)), append(back, turn(i, 1, 3))
+	}
+	require.Equal(t, []int{0, 1, 2}, forth)
+	require.Equal(t, []int{2, 1, 0}, back)
+}
+
 // lines hands on what a process writes.
 type lines struct{ seen chan string }
 
