@@ -89,24 +89,30 @@ func (c *callers) fill(ctx context.Context, n int) error {
 func (c *callers) cycle(ctx context.Context, m *Meter) error {
 	return crowd(ctx, c.callers, func(ctx context.Context, i int) error {
 		s := c.stubs[i%len(c.stubs)]
+		// A cycle that has begun is brought to its end: a lease that is left behind would block its
+		// ordering key for half a minute, into the next window.
+		call := context.WithoutCancel(ctx)
 		for ctx.Err() == nil {
 			start := time.Now()
-			if err := c.enqueue(ctx, s, c.batch); err != nil {
+			if err := c.enqueue(call, s, c.batch); err != nil {
 				return err
 			}
 			m.Took(StepEnqueue, start)
 			for left := c.batch; left > 0; {
 				start = time.Now()
-				claimed, err := s.Claim(ctx, &queueboxv1.ClaimRequest{Queue: c.spec.Queue, MaxMessages: int32(left), WaitMs: 1000, WorkerId: workerName(i)})
+				claimed, err := s.Claim(call, &queueboxv1.ClaimRequest{Queue: c.spec.Queue, MaxMessages: int32(left), WaitMs: 1000, WorkerId: workerName(i)})
 				if err != nil {
 					return err
 				}
 				if len(claimed.GetMessages()) == 0 {
+					if ctx.Err() != nil {
+						return nil
+					}
 					continue
 				}
 				m.Took(StepClaim, start)
 				start = time.Now()
-				if err := c.complete(ctx, s, claimed.GetMessages()); err != nil {
+				if err := c.complete(call, s, claimed.GetMessages()); err != nil {
 					return err
 				}
 				m.Took(StepComplete, start)

@@ -19,7 +19,7 @@ type bar struct {
 // What a chart measures, in pixels.
 const (
 	chartWidth  = 960
-	labelWidth  = 300
+	labelWidth  = 340
 	numberWidth = 110
 	rowHeight   = 24
 	headHeight  = 44
