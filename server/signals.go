@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"sync"
 	"time"
@@ -44,8 +45,8 @@ type signals struct {
 	wake    chan struct{}
 
 	mu sync.Mutex
-	// watched holds the claims by message, count their number.
-	watched map[storage.Ref][]*watchedClaim
+	// watched holds the claims by message, the first one of each, count their number.
+	watched map[storage.Ref]*watchedClaim
 	count   int
 	// wanted are the messages of which something was told.
 	wanted map[storage.Ref]struct{}
@@ -61,7 +62,9 @@ type watch struct {
 	wake chan struct{}
 
 	// Under the lock of signals:
-	claims  map[storage.HeldClaim]*watchedClaim
+	first   *watchedClaim // of all claims, count is their number
+	count   int
+	spare   []watchedClaim // to be used for the next ones
 	pending []*queueboxv1.Revocation
 	clock   time.Time // of the database, when the last of them was found
 	swept   time.Time // when those that were not renewed in time were last looked for
@@ -76,6 +79,9 @@ type watch struct {
 type watchedClaim struct {
 	claim storage.HeldClaim
 	watch *watch
+	// next is the next one of the same message; before and after are those of the same watch.
+	next, before, after *watchedClaim
+	dropped             bool
 	// end of the lease in local time; zero until its first renewal is answered, or its
 	// delivery is sent.
 	end time.Time
@@ -93,7 +99,7 @@ type watchedClaim struct {
 func newSignals(store storage.Store, m *metrics, log *slog.Logger, now func() time.Time) *signals {
 	return &signals{
 		look: store.Look, metrics: m, log: log, now: now, wake: make(chan struct{}, 1),
-		watched: map[storage.Ref][]*watchedClaim{}, wanted: map[storage.Ref]struct{}{},
+		watched: map[storage.Ref]*watchedClaim{}, wanted: map[storage.Ref]struct{}{},
 	}
 }
 
@@ -106,42 +112,73 @@ func poke(c chan<- struct{}) {
 
 // open begins to watch for a stream; close ends it.
 func (s *signals) open() *watch {
-	return &watch{signals: s, wake: make(chan struct{}, 1), claims: map[storage.HeldClaim]*watchedClaim{}}
+	return &watch{signals: s, wake: make(chan struct{}, 1)}
 }
 
 func (w *watch) close() {
 	w.signals.mu.Lock()
 	defer w.signals.mu.Unlock()
-	for _, c := range w.claims {
+	for c := range w.all() {
 		w.signals.drop(c)
 	}
 	w.pending = nil
 }
 
-// drop forgets a claim.
-func (s *signals) drop(c *watchedClaim) {
-	if c.watch.claims[c.claim] != c {
-		return
-	}
-	delete(c.watch.claims, c.claim)
-	c.watch.bytes -= c.bytes
-	poke(c.watch.freed)
-	s.count--
-	s.metrics.watchedClaims.Set(float64(s.count))
-	rest := s.watched[c.claim.Ref]
-	for i := range rest {
-		if rest[i] == c {
-			rest[i] = rest[len(rest)-1]
-			rest[len(rest)-1] = nil
-			rest = rest[:len(rest)-1]
-			break
+// all goes through the claims, of which the present one may be dropped. The lock is held.
+func (w *watch) all() iter.Seq[*watchedClaim] {
+	return func(yield func(*watchedClaim) bool) {
+		for c := w.first; c != nil; {
+			after := c.after
+			if !yield(c) {
+				return
+			}
+			c = after
 		}
 	}
-	if len(rest) == 0 {
-		delete(s.watched, c.claim.Ref)
+}
+
+// find is the claim as this stream has shown it, nil where it has not. The lock is held.
+func (w *watch) find(claim storage.HeldClaim) *watchedClaim {
+	for c := range w.signals.of(claim) {
+		if c.watch == w {
+			return c
+		}
+	}
+	return nil
+}
+
+// drop forgets a claim. The lock is held.
+func (s *signals) drop(c *watchedClaim) {
+	if c.dropped {
 		return
 	}
-	s.watched[c.claim.Ref] = rest
+	c.dropped = true
+	w := c.watch
+	if c.before == nil {
+		w.first = c.after
+	} else {
+		c.before.after = c.after
+	}
+	if c.after != nil {
+		c.after.before = c.before
+	}
+	w.count--
+	w.bytes -= c.bytes
+	poke(w.freed)
+	s.count--
+	s.metrics.watchedClaims.Set(float64(s.count))
+	head := s.watched[c.claim.Ref]
+	switch {
+	case head != c:
+		for head.next != c {
+			head = head.next
+		}
+		head.next = c.next
+	case c.next == nil:
+		delete(s.watched, c.claim.Ref)
+	default:
+		s.watched[c.claim.Ref] = c.next
+	}
 }
 
 // show notes the claims of a renewal that is about to be asked of the storage: what happens
@@ -153,7 +190,7 @@ func (w *watch) show(items []storage.Renewal) {
 	s := w.signals
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now := s.now(); len(w.claims)+len(items) > maxWatched && now.Sub(w.swept) >= time.Second {
+	if now := s.now(); w.count+len(items) > maxWatched && now.Sub(w.swept) >= time.Second {
 		w.forgetEnded(now)
 	}
 	for _, it := range items {
@@ -166,15 +203,24 @@ func (w *watch) show(items []storage.Renewal) {
 // that they do. The lock is held.
 func (w *watch) add(claim storage.HeldClaim, always bool) *watchedClaim {
 	s := w.signals
-	if c := w.claims[claim]; c != nil {
+	if c := w.find(claim); c != nil {
 		return c
 	}
-	if !always && (len(w.claims) >= maxWatched || s.count >= maxWatchedInAll) {
+	if !always && (w.count >= maxWatched || s.count >= maxWatchedInAll) {
 		return nil
 	}
-	c := &watchedClaim{claim: claim, watch: w}
-	w.claims[claim] = c
-	s.watched[claim.Ref] = append(s.watched[claim.Ref], c)
+	if len(w.spare) == 0 {
+		w.spare = make([]watchedClaim, 1)
+	}
+	c := &w.spare[0]
+	w.spare = w.spare[1:]
+	*c = watchedClaim{claim: claim, watch: w, next: s.watched[claim.Ref], after: w.first}
+	if w.first != nil {
+		w.first.before = c
+	}
+	w.first = c
+	s.watched[claim.Ref] = c
+	w.count++
 	s.count++
 	return c
 }
@@ -189,7 +235,7 @@ func (w *watch) shown(items []storage.Renewal, res storage.RenewResult, err erro
 	defer s.mu.Unlock()
 	now := s.now()
 	for i, it := range items {
-		c := w.claims[storage.HeldClaim{Ref: it.Ref, Token: it.Token}]
+		c := w.find(storage.HeldClaim{Ref: it.Ref, Token: it.Token})
 		if c == nil {
 			continue // or lost meanwhile, as it was told
 		}
@@ -221,7 +267,7 @@ func (c *watchedClaim) held(end, clock, local time.Time) {
 // forgetEnded forgets the claims that were not renewed in time.
 func (w *watch) forgetEnded(now time.Time) {
 	w.swept = now
-	for _, c := range w.claims {
+	for c := range w.all() {
 		if !c.end.IsZero() && !c.end.After(now) {
 			w.signals.drop(c)
 		}
@@ -236,21 +282,23 @@ func (s *signals) settled(claims []storage.HeldClaim) {
 		return
 	}
 	for _, claim := range claims {
-		for _, c := range s.of(claim) {
+		for c := range s.of(claim) {
 			s.drop(c)
 		}
 	}
 }
 
-// of finds who watches a claim.
-func (s *signals) of(claim storage.HeldClaim) []*watchedClaim {
-	var out []*watchedClaim
-	for _, c := range s.watched[claim.Ref] {
-		if c.claim == claim {
-			out = append(out, c)
+// of finds who watches a claim. The present one may be dropped. The lock is held.
+func (s *signals) of(claim storage.HeldClaim) iter.Seq[*watchedClaim] {
+	return func(yield func(*watchedClaim) bool) {
+		for c := s.watched[claim.Ref]; c != nil; {
+			next := c.next
+			if c.claim.Token == claim.Token && !yield(c) {
+				return
+			}
+			c = next
 		}
 	}
-	return out
 }
 
 // changed says that something happened to the claims of these messages.

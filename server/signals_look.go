@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
@@ -79,7 +78,7 @@ func (s *signals) told() []storage.HeldClaim {
 			break
 		}
 		delete(s.wanted, ref)
-		for _, c := range s.watched[ref] {
+		for c := s.watched[ref]; c != nil; c = c.next {
 			if _, ok := seen[c.claim]; !ok {
 				seen[c.claim] = struct{}{}
 				claims = append(claims, c.claim)
@@ -108,14 +107,15 @@ func (s *signals) everything() []storage.HeldClaim {
 		return nil
 	}
 	claims := make([]storage.HeldClaim, 0, s.count)
-	for _, of := range s.watched {
-		// drop changes the list that is walked.
-		for _, c := range slices.Backward(of) {
+	for _, c := range s.watched {
+		for c != nil {
+			next := c.next // drop changes the list that is walked
 			if !c.end.IsZero() && !c.end.After(now) {
 				s.drop(c)
 			} else {
 				claims = append(claims, c.claim)
 			}
+			c = next
 		}
 	}
 	s.due = now.Add(s.every())
@@ -176,7 +176,7 @@ func (s *signals) apply(claims []storage.HeldClaim, res storage.RenewResult) {
 		if item.Status == storage.ItemApplied && !item.CancelRequested {
 			continue
 		}
-		for _, c := range s.of(claim) {
+		for c := range s.of(claim) {
 			if c.end.IsZero() {
 				// Its renewal is under way. Most often the answer tells the same.
 				c.found, c.foundAt = item, res.Now

@@ -12,6 +12,10 @@ type heldLease struct {
 	leaseEnd time.Time
 }
 
+// claimsAtOnce is how many watched claims are allocated together: few, for the last of them
+// that is held keeps the others in memory.
+const claimsAtOnce = 16
+
 // keep makes the watch keep every claim that the stream delivers, since the stream counts
 // their bytes or ends their leases. Such a stream claims no more than it can keep.
 func (w *watch) keep(all bool) {
@@ -27,6 +31,9 @@ func (w *watch) deliver(ms []storage.Claimed) {
 	defer s.mu.Unlock()
 	for i := range ms {
 		m := &ms[i].Message
+		if len(w.spare) == 0 {
+			w.spare = make([]watchedClaim, min(len(ms)-i, claimsAtOnce))
+		}
 		c := w.add(storage.HeldClaim{Ref: m.Ref, Token: ms[i].Token}, w.keeps)
 		if c != nil {
 			c.bytes = int64(len(m.Payload))
@@ -44,7 +51,7 @@ func (w *watch) delivered(ms []storage.Claimed, clock, sent time.Time, err error
 	defer s.mu.Unlock()
 	for i := range ms {
 		m := &ms[i].Message
-		c := w.claims[storage.HeldClaim{Ref: m.Ref, Token: ms[i].Token}]
+		c := w.find(storage.HeldClaim{Ref: m.Ref, Token: ms[i].Token})
 		switch {
 		case c == nil: // settled or lost meanwhile
 		case err != nil:
@@ -62,7 +69,7 @@ func (w *watch) room(limit, need int64) (int64, bool) {
 	w.signals.mu.Lock()
 	defer w.signals.mu.Unlock()
 	switch {
-	case w.keeps && len(w.claims) >= maxWatched:
+	case w.keeps && w.count >= maxWatched:
 		return 0, false
 	case limit == 0:
 		return 0, true
@@ -85,8 +92,8 @@ func (w *watch) forgetOver() {
 func (w *watch) held() []heldLease {
 	w.signals.mu.Lock()
 	defer w.signals.mu.Unlock()
-	out := make([]heldLease, 0, len(w.claims))
-	for _, c := range w.claims {
+	out := make([]heldLease, 0, w.count)
+	for c := range w.all() {
 		if !c.end.IsZero() {
 			out = append(out, heldLease{claim: c.claim, leaseEnd: c.leaseEnd})
 		}
