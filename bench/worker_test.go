@@ -19,8 +19,9 @@ var workers = []struct {
 	options []queuebox.Option
 	config  queuebox.WorkerConfig
 }{
-	{"poll/settle=single", []queuebox.Option{queuebox.WithSeparateSettlements()}, queuebox.WorkerConfig{}},
-	{"poll/settle=joined", nil, queuebox.WorkerConfig{}},
+	{"poll/settle=single", []queuebox.Option{queuebox.WithSeparateSettlements()}, queuebox.WorkerConfig{Delivery: queuebox.DeliverPoll}},
+	{"poll/settle=joined", nil, queuebox.WorkerConfig{Delivery: queuebox.DeliverPoll}},
+	{"stream/settle=joined", nil, queuebox.WorkerConfig{}},
 }
 
 // BenchmarkWorker brings b.N messages through one Go Worker, one message a handler, beside a
