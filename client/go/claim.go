@@ -136,8 +136,9 @@ func (c *Client) claimOnce(ctx context.Context, req *queueboxv1.ClaimRequest, o 
 func (c *Client) take(ctx context.Context, o ClaimOptions, claimed []*queueboxv1.ClaimedMessage, received time.Time) ([]*Handle, error) {
 	r := c.renewer(o.Queue)
 	handles := make([]*Handle, len(claimed))
+	beyond := context.WithoutCancel(ctx)
 	for i, m := range claimed {
-		handles[i] = newHandle(context.WithoutCancel(ctx), r, m, o.Lease, received)
+		handles[i] = newHandle(beyond, r, m, o.Lease, received)
 	}
 	if !r.add(handles...) {
 		return nil, ErrClosed

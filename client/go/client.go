@@ -31,8 +31,12 @@ type Client struct {
 	mu       sync.Mutex
 	closed   bool
 	renewers map[string]*renewer
-	running  map[runningKey]chan struct{}
 	tasks    sync.WaitGroup
+
+	// running holds the messages that handlers work on (K8), with what is closed in the end
+	// where somebody waits for that.
+	runningMu sync.Mutex
+	running   map[runningKey]chan struct{}
 
 	settler *settler
 	// separate is set where settlements are not joined.

@@ -29,13 +29,13 @@ type Handle struct {
 
 	ctx    context.Context //nolint:containedctx // the lifetime of the claim, which outlasts every call
 	cancel context.CancelCauseFunc
-	// cancelRequested is closed by the first answer that asks for a stop.
-	cancelRequested chan struct{}
 
 	// What follows is guarded by renewer.mu.
 
-	state handleState
-	asked bool
+	// cancelRequested is closed when a stop is asked for; nil until somebody wants to know.
+	cancelRequested chan struct{}
+	state           handleState
+	asked           bool
 	// lease is the length that the server last granted.
 	lease time.Duration
 	// deadline is the local end of the lease: never later than the one in the database (K2).
@@ -51,12 +51,11 @@ type Handle struct {
 func newHandle(ctx context.Context, r *renewer, m *queueboxv1.ClaimedMessage, wanted time.Duration, received time.Time) *Handle {
 	remaining := time.Duration(m.GetLeaseRemainingMs()) * time.Millisecond
 	h := &Handle{
-		message:         newMessage(r.queue, m.GetMessage()),
-		token:           m.GetClaimToken(),
-		renewer:         r,
-		cancelRequested: make(chan struct{}),
-		lease:           max(remaining, wanted),
-		deadline:        received.Add(remaining - margin(remaining)),
+		message:  newMessage(r.queue, m.GetMessage()),
+		token:    m.GetClaimToken(),
+		renewer:  r,
+		lease:    max(remaining, wanted),
+		deadline: received.Add(remaining - margin(remaining)),
 	}
 	h.ctx, h.cancel = context.WithCancelCause(ctx)
 	// A claim answered from memory (C14) may have little left; the first renewal cannot wait
@@ -105,7 +104,17 @@ func (h *Handle) Context() context.Context { return h.ctx }
 // still holds: Complete still completes, DeadLetter still dead-letters, Retry and Release end the
 // message as cancelled (S14). The client learns of it with a renewal, so within a third of the
 // lease, and a worker that has a stream at once.
-func (h *Handle) CancelRequested() <-chan struct{} { return h.cancelRequested }
+func (h *Handle) CancelRequested() <-chan struct{} {
+	h.renewer.mu.Lock()
+	defer h.renewer.mu.Unlock()
+	if h.cancelRequested == nil {
+		h.cancelRequested = make(chan struct{})
+		if h.asked {
+			close(h.cancelRequested)
+		}
+	}
+	return h.cancelRequested
+}
 
 // done tells whether nothing is left to settle.
 func (h *Handle) done() bool {
@@ -126,10 +135,10 @@ func (h *Handle) abandon(cause error) {
 
 // ask tells the work that it should stop. The renewer's mutex is held.
 func (h *Handle) ask() {
-	if !h.asked {
-		h.asked = true
+	if !h.asked && h.cancelRequested != nil {
 		close(h.cancelRequested)
 	}
+	h.asked = true
 }
 
 // end makes the handle over with the cause and takes it from its renewer. The renewer's mutex is

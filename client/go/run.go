@@ -25,7 +25,11 @@ type run struct {
 	handler Handler
 	// slots holds one entry for every message that is being claimed, held back or handled.
 	slots chan struct{}
+	// tasks counts the messages that were begun. The goroutines that carry them take the next
+	// one from jobs, since a goroutine whose stack has grown is worth keeping, and end with quit.
 	tasks sync.WaitGroup
+	jobs  chan job
+	quit  chan struct{}
 
 	// settling carries the settlements and ends with the whole stop budget; handling is over
 	// when its first part is.
@@ -35,49 +39,86 @@ type run struct {
 	endHandling context.CancelCauseFunc
 
 	mu   sync.Mutex
-	live map[*Handle]struct{} // those of tasks that have not ended
+	live map[*Handle]context.CancelCauseFunc // those of tasks that have not ended, and how the stop ends their work
+}
+
+// job is a message to bring to its end.
+type job struct {
+	handle *Handle
+	ctx    context.Context //nolint:containedctx // that of the handler, on its way to the goroutine
+	// slot is freed in the end. late: the worker stops already.
+	slot, late bool
+}
+
+func newRun(w *Worker, handler Handler) *run {
+	return &run{
+		Worker:  w,
+		handler: handler,
+		slots:   make(chan struct{}, w.config.Concurrency),
+		jobs:    make(chan job),
+		quit:    make(chan struct{}),
+		live:    make(map[*Handle]context.CancelCauseFunc),
+	}
 }
 
 // runningKey names a message that a handler of the client works on.
 type runningKey struct{ queue, id string }
 
-// begin starts the task of a handle, which frees the slot it has. One that arrived while ctx ended
+// begin starts the task of a handle, which frees the slot it has. One that arrives while ctx ends
 // goes back unseen.
 func (r *run) begin(ctx context.Context, h *Handle, slot bool) {
+	j := job{handle: h, slot: slot, late: ctx.Err() != nil}
+	// The context of the handler is that of the handle, ended early by the stop.
+	var cancel context.CancelCauseFunc
+	j.ctx, cancel = context.WithCancelCause(h.Context()) //nolint:contextcheck // what was begun has the stop budget, whatever becomes of ctx
 	r.mu.Lock()
-	r.live[h] = struct{}{}
+	r.live[h] = cancel
 	r.mu.Unlock()
-	r.tasks.Go(func() {
-		defer func() {
-			h.abandon(errAbandoned)
-			r.mu.Lock()
-			delete(r.live, h)
-			r.mu.Unlock()
-			if slot {
-				<-r.slots
-			}
-		}()
-		if ctx.Err() != nil {
-			r.release(h, 0)
-			return
-		}
-		r.task(h) //nolint:contextcheck // what was begun has the stop budget, whatever becomes of ctx
-	})
+	r.tasks.Add(1)
+	select {
+	case r.jobs <- j:
+	default:
+		go r.work(j)
+	}
 }
 
-// task carries one handle from its claim to its end.
-func (r *run) task(h *Handle) {
+// work is a goroutine of the run. It ends with the run, or where a handler ends it.
+func (r *run) work(j job) {
+	for {
+		r.do(j)
+		j = job{} // nothing is kept alive by waiting
+		select {
+		case j = <-r.jobs:
+		case <-r.quit:
+			return
+		}
+	}
+}
+
+// do carries one message from its delivery to its end.
+func (r *run) do(j job) {
+	h := j.handle
+	defer func() {
+		h.abandon(errAbandoned)
+		r.mu.Lock()
+		cancel := r.live[h]
+		delete(r.live, h)
+		r.mu.Unlock()
+		cancel(nil)
+		if j.slot {
+			<-r.slots
+		}
+		r.tasks.Done()
+	}()
+	if j.late {
+		r.release(h, 0)
+		return
+	}
 	leave, ok := r.enter(h)
 	if !ok {
 		return
 	}
 	defer leave()
-
-	// The context of the handler is that of the handle, ended early by the stop.
-	ctx, cancel := context.WithCancelCause(h.Context())
-	defer cancel(nil)
-	stop := context.AfterFunc(r.handling, func() { cancel(context.Cause(r.handling)) })
-	defer stop()
 
 	err := errGoexit
 	// Deferred, so that a handler that ends its goroutine (runtime.Goexit, as a failing test
@@ -85,12 +126,12 @@ func (r *run) task(h *Handle) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &panicError{value: v}
-			r.logger.ErrorContext(ctx, "handler panicked", "message_id", h.message.ID, "attempt", h.message.Attempt,
+			r.logger.ErrorContext(j.ctx, "handler panicked", "message_id", h.message.ID, "attempt", h.message.Attempt,
 				"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 		}
 		r.settle(h, err)
 	}()
-	err = r.handler(ctx, h)
+	err = r.handler(j.ctx, h)
 }
 
 // enter waits until no other handler of this client works on the message (K8). It is false where
@@ -125,18 +166,24 @@ func (r *run) enter(h *Handle) (leave func(), ok bool) {
 // enter marks a message as being handled, or returns what is closed when the present handler of
 // it has ended.
 func (c *Client) enter(key runningKey) (other <-chan struct{}, leave func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.runningMu.Lock()
+	defer c.runningMu.Unlock()
 	if ended, ok := c.running[key]; ok {
+		if ended == nil { // the first that waits
+			ended = make(chan struct{})
+			c.running[key] = ended
+		}
 		return ended, nil
 	}
-	ended := make(chan struct{})
-	c.running[key] = ended
+	c.running[key] = nil
 	return nil, func() {
-		c.mu.Lock()
+		c.runningMu.Lock()
+		ended := c.running[key]
 		delete(c.running, key)
-		c.mu.Unlock()
-		close(ended)
+		c.runningMu.Unlock()
+		if ended != nil {
+			close(ended)
+		}
 	}
 }
 
@@ -237,6 +284,11 @@ func (r *run) stop(at time.Time) error {
 		return nil
 	}
 	r.endHandling(ErrStopped)
+	r.mu.Lock()
+	for _, cancel := range r.live {
+		cancel(ErrStopped)
+	}
+	r.mu.Unlock()
 	if within(idle, until(9)) {
 		return nil
 	}

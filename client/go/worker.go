@@ -152,12 +152,8 @@ var errGoexit = errors.New("handler ended its goroutine")
 // The loss of a claim does not undo what a handler did: a message can run twice. Make effects
 // outside idempotent by Message.Queue and Message.IdempotencyKey, or Message.ID.
 func (w *Worker) Run(ctx context.Context, handler Handler) error {
-	r := &run{
-		Worker:  w,
-		handler: handler,
-		slots:   make(chan struct{}, w.config.Concurrency),
-		live:    make(map[*Handle]struct{}),
-	}
+	r := newRun(w, handler)
+	defer close(r.quit)
 	// Nothing below is to end with ctx: what runs has the stop budget to finish.
 	beyond := context.WithoutCancel(ctx)
 	r.settling, r.endSettling = context.WithCancelCause(beyond)

@@ -328,10 +328,11 @@ func TestK7_AMessageThatArrivesWithTheStopGoesBackUnseen(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var handled atomic.Bool
 		w := NewWorker(c, WorkerConfig{Queue: "q"})
-		r := &run{Worker: w, slots: make(chan struct{}, 1), live: map[*Handle]struct{}{}, handler: func(context.Context, *Handle) error {
+		r := newRun(w, func(context.Context, *Handle) error {
 			handled.Store(true)
 			return nil
-		}}
+		})
+		defer close(r.quit)
 		r.settling, r.endSettling = context.WithCancelCause(t.Context())
 		r.handling, r.endHandling = context.WithCancelCause(t.Context())
 		defer r.endSettling(nil)
