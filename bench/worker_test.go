@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	queuebox "github.com/queuebox/queuebox/client/go"
 	"github.com/queuebox/queuebox/internal/blackbox"
 )
@@ -46,7 +48,8 @@ func BenchmarkWorker(b *testing.B) {
 func work(b *testing.B, db *blackbox.Database, config queuebox.WorkerConfig, options ...queuebox.Option) {
 	b.Helper()
 	s := db.Start(b)
-	c, err := queuebox.Dial(s.Addr, append(options, queuebox.WithLogger(slog.New(slog.NewTextHandler(b.Output(), nil))))...)
+	wire := &wire{}
+	c, err := queuebox.Dial(s.Addr, append(options, wire.option(), queuebox.WithLogger(slog.New(slog.NewTextHandler(b.Output(), nil))))...)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -84,6 +87,7 @@ func work(b *testing.B, db *blackbox.Database, config queuebox.WorkerConfig, opt
 	<-warmed
 
 	b.ResetTimer()
+	wire.reset()
 	began := processorTime()
 	for left := b.N; left > 0 && !b.Failed(); left -= 1000 {
 		enqueue(min(left, 1000))
@@ -100,7 +104,47 @@ func work(b *testing.B, db *blackbox.Database, config queuebox.WorkerConfig, opt
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+	b.ReportMetric(float64(wire.calls.Load())/float64(b.N), "calls/msg")
+	b.ReportMetric(float64(wire.sent.Load())/float64(b.N), "sent-frames/msg")
+	b.ReportMetric(float64(wire.received.Load())/float64(b.N), "received-frames/msg")
 	b.ReportMetric(float64((processorTime()-began).Microseconds())/float64(b.N), "client-µs/msg")
+}
+
+// wire counts what goes over the wire: calls, and frames of streams in both directions.
+type wire struct{ calls, sent, received atomic.Int64 }
+
+func (w *wire) option() queuebox.Option {
+	return queuebox.WithDialOptions(
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			w.calls.Add(1)
+			return invoke(ctx, method, req, reply, conn, opts...)
+		}),
+		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			s, err := open(ctx, desc, conn, method, opts...)
+			return &wireStream{ClientStream: s, wire: w}, err
+		}),
+	)
+}
+
+func (w *wire) reset() {
+	w.calls.Store(0)
+	w.sent.Store(0)
+	w.received.Store(0)
+}
+
+type wireStream struct {
+	grpc.ClientStream
+	wire *wire
+}
+
+func (s *wireStream) SendMsg(m any) error {
+	s.wire.sent.Add(1)
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s *wireStream) RecvMsg(m any) error {
+	s.wire.received.Add(1)
+	return s.ClientStream.RecvMsg(m)
 }
 
 // processorTime is what this process has used.
