@@ -33,7 +33,7 @@ type batch interface {
 // shapes are the batch sizes, each with the number of callers beside each other that a
 // worker fleet of that kind has.
 var shapes = []struct{ batch, callers int }{
-	{1, 1}, {1, 64}, {10, 16}, {100, 8}, {1000, 4},
+	{1, 1}, {1, 64}, {1, 256}, {10, 16}, {100, 8}, {1000, 4},
 }
 
 // BenchmarkCycle runs cycles of one batch each. msg/s is the throughput of whole
@@ -41,12 +41,18 @@ var shapes = []struct{ batch, callers int }{
 func BenchmarkCycle(b *testing.B) {
 	for _, engine := range []string{blackbox.EngineSQLite, blackbox.EnginePostgres, blackbox.EngineMySQL, blackbox.EngineMSSQL} {
 		b.Run("engine="+engine, func(b *testing.B) {
-			for _, layer := range []string{"storage", "grpc"} {
+			for _, layer := range []string{"storage", "grpc", "grpc-alone"} {
 				b.Run("layer="+layer, func(b *testing.B) {
 					db := open(b, engine)
 					connect := overStorage
-					if layer == "grpc" {
+					switch layer {
+					case "grpc":
 						connect = overGRPC
+					case "grpc-alone": // each call is a transaction of its own
+						connect = func(b *testing.B, db *blackbox.Database) func(int) cycler {
+							b.Helper()
+							return serverOver(b, db, "--no-join-calls")
+						}
 					}
 					target := connect(b, db)
 					for _, s := range shapes {

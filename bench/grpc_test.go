@@ -14,10 +14,16 @@ var payload = make([]byte, 100)
 
 const queueName = "bench"
 
-// overGRPC starts the real server. Callers share four connections.
+// overGRPC starts the real server.
 func overGRPC(b *testing.B, db *blackbox.Database) func(int) cycler {
 	b.Helper()
-	s := db.Start(b)
+	return serverOver(b, db)
+}
+
+// serverOver starts the real server with some flags. Callers share four connections.
+func serverOver(b *testing.B, db *blackbox.Database, args ...string) func(int) cycler {
+	b.Helper()
+	s := db.Start(b, args...)
 	conns := make([]*blackbox.Client, 4)
 	for i := range conns {
 		conns[i] = s.Client(b)
