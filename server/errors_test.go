@@ -70,6 +70,7 @@ func TestStorageErrorsAreMapped(t *testing.T) {
 		{storage.ErrVersionMismatch, codes.Aborted, "ETAG_MISMATCH", nil},
 		{storage.ErrMessageNotFound, codes.NotFound, "MESSAGE_NOT_FOUND", nil},
 		{dispatch.ErrTooManyWaiters, codes.ResourceExhausted, "TOO_MANY_WAITERS", nil},
+		{dispatch.ErrLaneFull, codes.ResourceExhausted, "TOO_MANY_WAITERS", nil},
 		{dispatch.ErrClaimIDReused, codes.FailedPrecondition, "CLAIM_ID_REUSED", nil},
 		{errors.New("a defect"), codes.Internal, "INTERNAL", map[string]string{"error_id": "id-1"}},
 	} {

@@ -193,6 +193,7 @@ const heldFor = 1500 * time.Millisecond
 // TestE6AHeldIdempotencyKeyHoldsNoNeighbourUp: another session has an idempotency key in its
 // open transaction. Whoever needs that one waits; those whose calls come at the same time do not.
 func TestE6AHeldIdempotencyKeyHoldsNoNeighbourUp(t *testing.T) {
+	t.Parallel()
 	holders(t, func(t *testing.T, db *Database) {
 		c := db.Start(t).Client(t)
 		ref, err := wireid.ParseMessage(enqueue(t, c, "q", "so that the queue is known"))

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -93,9 +94,7 @@ func (f *joinFake) Enqueue(ctx context.Context, p storage.EnqueueParams) (storag
 		}
 		return res, nil
 	}
-	for k, m := range mine {
-		f.keys[k] = m
-	}
+	maps.Copy(f.keys, mine)
 	return res, nil
 }
 

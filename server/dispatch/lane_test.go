@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -226,10 +227,8 @@ func TestD8_Lane_a_bad_call_fails_alone_after_an_error_that_proves_rollback(t *t
 				l := newTestLane(t)
 				ran := map[int]int{}
 				l.answer = func(_ context.Context, calls []int) ([]verdict, error) {
-					for _, c := range calls {
-						if c == 33 {
-							return nil, fmt.Errorf("the driver: %w", proof)
-						}
+					if slices.Contains(calls, 33) {
+						return nil, fmt.Errorf("the driver: %w", proof)
 					}
 					for _, c := range calls {
 						ran[c]++
@@ -296,7 +295,7 @@ func TestLane_a_caller_who_leaves_before_his_statement_leaves_no_trace(t *testin
 func TestLane_a_caller_who_leaves_later_cancels_nobody_and_learns_what_became_of_it(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLane(t)
-		l.answer = func(ctx context.Context, calls []int) ([]verdict, error) {
+		l.answer = func(ctx context.Context, _ []int) ([]verdict, error) {
 			select {
 			case <-time.After(time.Second):
 				return nil, nil
@@ -368,7 +367,7 @@ func TestLane_the_end_of_the_server_answers_everybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLane(t)
 		base, end := context.WithCancel(t.Context())
-		l.lane.base = base
+		l.base = base
 		l.answer = func(ctx context.Context, _ []int) ([]verdict, error) {
 			<-ctx.Done()
 			return nil, storage.ErrOutcomeUnknown

@@ -624,7 +624,7 @@ func (m *model) renew() {
 		mm.leaseLen, mm.leaseEnd = d, m.now().Add(d)
 		require.True(m.rt, mm.leaseEnd.Equal(got.LeaseEnd), "lease end")
 		require.Equal(m.rt, mm.cancel, got.CancelRequested, "R6")
-	case storage.ItemAlreadySettled, storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused:
+	case storage.ItemAlreadySettled, storage.ItemNotFound, storage.ItemUnknown, storage.ItemHeld, storage.ItemKeyReused:
 		// Nothing more is told.
 	}
 }
@@ -674,7 +674,7 @@ func (m *model) settle() {
 		require.Equal(m.rt, facts(want), facts(got))
 		c.action, c.settled = a, &want
 		m.order.requireReady(m, res.Ready)
-	case storage.ItemNotFound, storage.ItemUnknown, storage.ItemKeyReused:
+	case storage.ItemNotFound, storage.ItemUnknown, storage.ItemHeld, storage.ItemKeyReused:
 		// Nothing more is told.
 	}
 }
