@@ -66,6 +66,11 @@ func (c *reportCmd) Run() error {
 // smoke is what --quick changes.
 func (c *runCmd) smoke() {
 	c.Window, c.Warmup, c.Rounds, c.Backlog = time.Second, time.Second, 1, 2000
+	// Its figures are worth nothing, so they never stand in for others.
+	c.Markdown, c.Charts = "", ""
+	if _, err := os.Stat(c.JSON); err == nil {
+		c.JSON = ""
+	}
 }
 
 func (c *runCmd) Run(ctx context.Context) error {
@@ -93,11 +98,14 @@ func (c *runCmd) Run(ctx context.Context) error {
 		}
 		// Each measure is kept as soon as it is there.
 		r.Put(*taken, order())
+		if c.JSON == "" {
+			continue
+		}
 		if err := r.Save(c.JSON); err != nil {
 			return err
 		}
 	}
-	return c.write(r)
+	return errors.Join(c.write(r), errors.Join(s.failures...))
 }
 
 func order() []string {
@@ -174,7 +182,9 @@ func (c *runCmd) take(ctx context.Context, s *session, m *measure) (*report.Meas
 			continue
 		}
 		if err := c.prepare(ctx, s, m, r); err != nil {
-			return nil, fmt.Errorf("%s: %w", x.name, err)
+			if err := s.fail(ctx, r, err); err != nil {
+				return nil, err
+			}
 		}
 		if found.Skipped == "" {
 			all = append(all, r)
@@ -187,7 +197,9 @@ func (c *runCmd) take(ctx context.Context, s *session, m *measure) (*report.Meas
 				continue
 			}
 			if err := c.once(ctx, s, m, r, round+1); err != nil {
-				return nil, fmt.Errorf("%s: %w", r.name, err)
+				if err := s.fail(ctx, r, err); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
@@ -207,6 +219,19 @@ func turn(i, round, n int) int {
 func (s *session) skip(r *running, reason string) {
 	r.found.Skipped = reason
 	s.say("  SKIPPED %s: %s", r.title, reason)
+}
+
+// fail ends a contender that broke, and lets the others go on; the run ends with its error all the
+// same. After an interrupt nobody goes on.
+func (s *session) fail(ctx context.Context, r *running, err error) error {
+	err = fmt.Errorf("%s: %w", r.title, err)
+	if ctx.Err() != nil {
+		return err
+	}
+	s.failures = append(s.failures, err)
+	s.say("  FAILED %v", err)
+	r.found.Skipped, r.found.Windows = "it failed: "+err.Error(), nil
+	return nil
 }
 
 // prepare makes database and schema and fills the queue.

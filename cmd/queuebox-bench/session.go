@@ -29,6 +29,8 @@ type session struct {
 	progress io.Writer
 	begun    time.Time
 	node     *nodePeers
+	// failures are the contenders that broke.
+	failures []error
 }
 
 // openSession builds the server, unless one is named, and starts PostgreSQL. Everything is under

@@ -131,7 +131,12 @@ func (m *Measure) ratios(s *strings.Builder) {
 	}
 }
 
-// oneLine makes text fit into a cell.
+// oneLine makes text fit into a cell; what a program wrote before it broke may be long.
 func oneLine(text string) string {
-	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", "/")
+	const most = 200
+	line := []rune(strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", "/"))
+	if len(line) > most {
+		return string(line[:most]) + "…"
+	}
+	return string(line)
 }

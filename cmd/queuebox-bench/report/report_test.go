@@ -156,6 +156,11 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+func TestCellIsOneLine(t *testing.T) {
+	require.Equal(t, "a b / c", oneLine("a\n  b | c\n"))
+	require.Len(t, []rune(oneLine(strings.Repeat("ü", 500))), 201)
+}
+
 func TestPageKeepsWhatIsAround(t *testing.T) {
 	page, err := splice("before\n"+markBegin+"\nold\n"+markEnd+"\nafter\n", "new\n")
 	require.NoError(t, err)

@@ -107,7 +107,7 @@ func (r *Report) Table(w io.Writer) error {
 		for j := range m.Contenders {
 			c := &m.Contenders[j]
 			if len(c.Windows) == 0 {
-				_, _ = fmt.Fprintf(tw, "%s\tSKIPPED: %s\n", c.Title, c.Skipped)
+				_, _ = fmt.Fprintf(tw, "%s\tSKIPPED: %s\n", c.Title, oneLine(c.Skipped))
 				continue
 			}
 			_, _ = fmt.Fprint(tw, c.Title)
