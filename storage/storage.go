@@ -207,6 +207,9 @@ type ClaimParams struct {
 	// delayed messages that a claim moves to the ready set become ready now, since the hints
 	// of another server would hide them by their old time.
 	ScanFrom []ScanHint
+	// DueFrom is a ready time before which no delayed message is left, as far as the caller
+	// knows. Only a hint like ScanFrom; a backend may look at all of them.
+	DueFrom time.Time
 }
 
 // ScanHint is a place in the ready set: the row of a priority with this ready time and
@@ -221,6 +224,8 @@ type ScanHint struct {
 type FirstReadyParams struct {
 	QueueID int32
 	Below   []ScanHint
+	// DueBelow is the DueFrom of a claim.
+	DueBelow time.Time
 }
 
 // FirstReady is what was found of one priority.
@@ -237,6 +242,9 @@ type FirstReady struct {
 // besides some, the largest first.
 type FirstReadyResult struct {
 	Priorities []FirstReady
+	// Due is the earliest ready time before DueBelow of a delayed message, zero where there
+	// is none.
+	Due time.Time
 	// Now is not later than the moment that the answer is true for.
 	Now time.Time
 }
@@ -298,6 +306,9 @@ type ClaimResult struct {
 	// is left but what somebody else has locked. False where the queue is paused or a limit cut
 	// the answer, and where the last call was answered by a repeat.
 	End bool
+	// DueEnd: no delayed message is left whose ready time is from DueFrom up to now, but what
+	// somebody else has locked.
+	DueEnd bool
 	// NextReady is the earliest ready time of the delayed messages, zero where there is
 	// none; meaningful where some call came back without messages.
 	NextReady time.Time

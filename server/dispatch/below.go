@@ -35,7 +35,7 @@ func (q *queue) lookBelow(now time.Time) {
 		return
 	}
 	q.looksBelow = true
-	p := storage.FirstReadyParams{QueueID: q.info.ID, Below: q.fronts.hints(now)}
+	p := storage.FirstReadyParams{QueueID: q.info.ID, Below: q.fronts.hints(now), DueBelow: q.fronts.due}
 	q.fronts.beginLook()
 	q.d.work.Add(1)
 	go q.runBelow(p)

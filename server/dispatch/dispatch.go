@@ -415,7 +415,7 @@ func (d *Dispatcher) ReadyAt(queueID int32, ready, now time.Time) {
 		return
 	}
 	if q := d.queue(queueID); q != nil {
-		q.delayed(d.cfg.Now().Add(ready.Sub(now)))
+		q.delayed(d.cfg.Now().Add(ready.Sub(now)), ready)
 	}
 }
 

@@ -55,6 +55,8 @@ func placeOf(m storage.Message) place {
 type fronts struct {
 	at   map[int32]*front
 	turn uint64
+	// due is the time before which no delayed message is left, zero where that is not known.
+	due time.Time
 	// suspects are rows below the fronts that should be claimable, by position.
 	suspects map[int64]suspect
 	// claim and look are what came up while one of them is under way.
@@ -116,7 +118,7 @@ func (s *sunk) cut(priority int32, p place) place {
 	return p
 }
 
-func (f *fronts) forget() { f.at, f.suspects = nil, nil }
+func (f *fronts) forget() { f.at, f.suspects, f.due = nil, nil, time.Time{} }
 
 func (f *fronts) known() bool { return len(f.at) > 0 }
 
@@ -134,6 +136,9 @@ func (f *fronts) lowerAll(ready time.Time) {
 	p := placeAt(ready)
 	for _, old := range f.at {
 		old.place = old.min(p)
+	}
+	if ready.Before(f.due) {
+		f.due = ready
 	}
 	f.claim.lowerAll(p)
 	f.look.lowerAll(p)
@@ -192,6 +197,13 @@ func (f *fronts) end(res storage.ClaimResult, margin time.Duration) {
 	meanwhile := f.claim
 	f.claim = nil
 	limit := placeAt(res.Now.Add(-margin))
+	// Nobody tells of a delayed message again when it is due.
+	if limit := res.Now.Add(-untoldMargin); res.DueEnd || limit.Before(f.due) {
+		f.due = limit
+		if meanwhile != nil && meanwhile.all != nil && meanwhile.all.before(placeAt(limit)) {
+			f.due = time.UnixMicro(meanwhile.all.ready)
+		}
+	}
 	f.turn++
 	var last *storage.Message
 	for _, call := range res.Calls {
@@ -277,6 +289,9 @@ func (f *fronts) endLook(res storage.FirstReadyResult, margin time.Duration) (fo
 	meanwhile := f.look
 	f.look = nil
 	limit := placeAt(res.Now.Add(-margin))
+	if !res.Due.IsZero() && res.Due.Before(f.due) {
+		f.due, found = res.Due, true
+	}
 	for _, r := range res.Priorities {
 		at := f.at[r.Priority]
 		switch {

@@ -141,6 +141,28 @@ var hiding = map[string]func(t *testing.T, h *house) (*row, time.Duration){
 		require.Len(t, a.Messages, 1, "the other one")
 		return r, atOnce
 	},
+	"a delayed message of this server that commits after its time": func(_ *testing.T, h *house) (*row, time.Duration) {
+		r := h.add(5*time.Second, func(r *row) { r.delayed = true })
+		h.a.ReadyAt(1, r.ready, r.ready.Add(-time.Millisecond))
+		return r, atOnce
+	},
+	"a delayed message of another server that commits after its time": func(_ *testing.T, h *house) (*row, time.Duration) {
+		return h.add(5*time.Second, func(r *row) { r.delayed = true }), worst
+	},
+	"a delayed message whose row was locked": func(t *testing.T, h *house) (*row, time.Duration) {
+		r := h.add(-time.Second, func(r *row) { r.delayed, r.locked = true, true })
+		time.Sleep(5 * time.Second)
+		h.pass(t)
+		h.with(func() { r.locked = false })
+		return r, worst
+	},
+	"a delayed message whose row was locked for a moment": func(t *testing.T, h *house) (*row, time.Duration) {
+		r := h.add(-time.Second, func(r *row) { r.delayed, r.locked = true, true })
+		time.Sleep(1500 * time.Millisecond)
+		h.pass(t)
+		h.with(func() { r.locked = false })
+		return r, secondly
+	},
 	"a message of a new priority": func(_ *testing.T, h *house) (*row, time.Duration) {
 		r := h.add(5*time.Second, func(r *row) { r.priority = 7 })
 		h.a.Wake(1)

@@ -205,7 +205,7 @@ func (q *queue) pick(cause Cause) *flight {
 		q.fronts.forget() // nobody has kept them honest
 	}
 	q.lookBelow(now)
-	f.params.ScanFrom = q.fronts.hints(now)
+	f.params.ScanFrom, f.params.DueFrom = q.fronts.hints(now), q.fronts.due
 	q.fronts.begin()
 
 	f.last, f.freed = q.seq, q.freed

@@ -275,10 +275,12 @@ func (q *queue) wakeSince(since time.Time) {
 	}
 }
 
-// delayed says that a message is ready at local time at.
-func (q *queue) delayed(at time.Time) {
+// delayed says that a message is ready at local time at, and on the clock of the database at
+// ready.
+func (q *queue) delayed(at, ready time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.fronts.lowerAll(ready)
 	if q.running && (q.due.IsZero() || at.Before(q.due)) {
 		q.due = at
 		q.nudge()

@@ -106,7 +106,10 @@ func (s *table) Claim(_ context.Context, p storage.ClaimParams) (storage.ClaimRe
 	var line []*row
 	for _, r := range s.rows {
 		hidden := slices.ContainsFunc(p.ScanFrom, r.below)
-		if r.queue == p.QueueID && r.claimable(now) && !r.locked && (r.delayed || !hidden) {
+		if r.delayed {
+			hidden = r.ready.Before(p.DueFrom)
+		}
+		if r.queue == p.QueueID && r.claimable(now) && !r.locked && !hidden {
 			line = append(line, r)
 		}
 		if r.queue == p.QueueID && r.delayed && r.ready.After(now) && (res.NextReady.IsZero() || r.ready.Before(res.NextReady)) {
@@ -130,6 +133,7 @@ func (s *table) Claim(_ context.Context, p storage.ClaimParams) (storage.ClaimRe
 		}
 	}
 	res.More = len(line) >= want
+	res.DueEnd = !s.paused && res.Limit == storage.LimitNone
 	res.End = !s.paused && !res.More && res.Limit == storage.LimitNone
 	for i, c := range p.Calls {
 		n := min(c.Max, len(taken))
@@ -162,6 +166,9 @@ func (s *table) FirstReady(_ context.Context, p storage.FirstReadyParams) (stora
 	}
 	for _, r := range s.rows {
 		i := slices.IndexFunc(p.Below, func(h storage.ScanHint) bool { return h.Priority == r.priority })
+		if r.delayed && r.queue == p.QueueID && !r.commit.After(now) && r.ready.Before(p.DueBelow) {
+			res.Due = r.ready
+		}
 		if r.queue != p.QueueID || r.gone || r.delayed || r.commit.After(now) {
 			continue
 		}

@@ -77,6 +77,7 @@ func (c *claimRows) note(p storage.ClaimParams, todo []int, out *storage.ClaimRe
 	want := int64(wanted(p, todo))
 	more := c.picked >= want || c.due >= maxDue || c.picked+c.due > int64(len(c.rows))
 	out.More = (out.More || more) && c.limit == storage.LimitNone
+	out.DueEnd = c.open && c.due < maxDue && c.limit == storage.LimitNone
 	out.End = c.open && !more && c.limit == storage.LimitNone
 	for _, row := range c.rows {
 		call := &out.Calls[row.call]
@@ -202,7 +203,7 @@ func (s *Store) claimAgain(ctx context.Context, p storage.ClaimParams, i int, ou
 			return err
 		}
 		if found {
-			out.Calls[i], out.Now, out.End = outcome, now, false
+			out.Calls[i], out.Now, out.End, out.DueEnd = outcome, now, false, false
 			return nil
 		}
 		// It was given back in between, so this is a new claim after all.
@@ -304,7 +305,7 @@ func bind(p storage.ClaimParams, todo []int) *bound {
 	b.tokens = newTokens(len(b.callOf))
 	b.args = []any{
 		p.QueueID, int64(len(b.callOf)), p.MaxWireBytes, byPayload, b.callOf, leases, workers, ids,
-		g.position, g.highest, g.lowest, g.from, g.hinted, b.tokens,
+		g.position, g.highest, g.lowest, g.from, g.hinted, b.tokens, p.DueFrom,
 	}
 	return b
 }

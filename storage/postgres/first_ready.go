@@ -30,17 +30,17 @@ func (s *Store) FirstReady(ctx context.Context, p storage.FirstReadyParams) (sto
 		}
 	}
 	err := s.read(ctx, "first ready", step{
-		sql: s.sql.firstReady, args: []any{p.QueueID, priorities, times, positions, highest, lowest, maxPresent},
+		sql: s.sql.firstReady, args: []any{p.QueueID, priorities, times, positions, highest, lowest, maxPresent, p.DueBelow},
 		scan: each(
 			func() { out = storage.FirstReadyResult{} },
 			func(r pgx.Rows) error {
 				var priority *int32
-				var at *time.Time
+				var at, due *time.Time
 				var position *int64
-				if err := r.Scan(&out.Now, &priority, &at, &position); err != nil {
+				if err := r.Scan(&out.Now, &priority, &at, &position, &due); err != nil {
 					return err
 				}
-				out.Now = out.Now.UTC()
+				out.Now, out.Due = out.Now.UTC(), utc(due)
 				if priority == nil {
 					return nil
 				}

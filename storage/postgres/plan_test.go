@@ -111,7 +111,7 @@ func claimArgs(queueID int32, n int) []string {
 	return []string{
 		fmt.Sprint(queueID), fmt.Sprint(n), "0", "0", repeat(n, "1"), "'{30000000}'", "'{w}'", "'{NULL}'", "NULL",
 		"'{2147483647}'", "'{-2147483648}'", "'{NULL}'", "'{f}'",
-		repeat(n, "6f1c9a52-3b7e-4d0f-9a51-0c2d7be84f13"),
+		repeat(n, "6f1c9a52-3b7e-4d0f-9a51-0c2d7be84f13"), "'-infinity'",
 	}
 }
 
@@ -201,9 +201,11 @@ func TestC12PlansArePinned(t *testing.T) {
 			for _, args := range [][]string{
 				{"'{5}'", at, "'{0}'", "'{2147483647,4}'", "'{6,-2147483648}'"}, {"'{}'", "'{}'", "'{}'", "'{2147483647}'", "'{-2147483648}'"},
 			} {
-				plan := p.explain(t, "first_ready", append(append([]string{fmt.Sprint(q.ID)}, args...), "64")...)
+				plan := p.explain(t, "first_ready", append(append([]string{fmt.Sprint(q.ID)}, args...), "64", "now()")...)
 				pinned(t, "first_ready", plan)
-				plan.walk(func(n planNode) { require.Contains(t, []string{"", "message_ready"}, n.Index, "first_ready") })
+				plan.walk(func(n planNode) {
+					require.Contains(t, []string{"", "message_ready", "message_delayed"}, n.Index, "first_ready")
+				})
 			}
 			check("renew", batch, ids, positions, tokens, repeat(batch, "30000000"), repeat(batch, "0"))
 			check("renew_wait", batch, ids, positions, tokens, repeat(batch, "30000000"), repeat(batch, "0"))

@@ -17,6 +17,8 @@ func firstReadyRules() []rule {
 		{name: "W7_C3_a_look_finds_a_lease_at_its_end", clocks: settable, run: firstReadyLease},
 		{name: "W7_C6_a_look_finds_nothing_that_no_claim_may_take", clocks: settable, run: firstReadyNothing},
 		{name: "W7_a_look_does_not_wait_for_a_held_row", clocks: settable, run: firstReadyHeldRow},
+		{name: "W7_what_a_claim_passes_of_the_delayed_a_look_finds", clocks: settable, run: dueBelow},
+		{name: "W7_a_claim_says_when_nothing_delayed_is_left", clocks: settable, run: claimDueEnd},
 		{name: "W7_a_claim_goes_on_behind_its_last_message", clocks: settable, run: claimGoesOn},
 		{name: "W7_a_claim_says_when_nothing_is_left", clocks: settable, run: claimEnd},
 		{name: "W7_C14_a_repeat_says_nothing_of_what_is_left", clocks: settable, run: claimEndRepeat},
@@ -107,6 +109,62 @@ func firstReadyHeldRow(t *testing.T, e *env) {
 	res, err := e.store.FirstReady(t.Context(), storage.FirstReadyParams{QueueID: e.queue.ID, Below: hints(e.now, 0)})
 	require.NoError(t, err)
 	require.Len(t, res.Priorities, 1)
+}
+
+func dueBelow(t *testing.T, e *env) {
+	ref := e.one(t, delay(time.Second))
+	due := e.now.Add(time.Second)
+	e.one(t, delay(2*time.Second))
+	e.one(t, delay(time.Hour))
+	e.advance(t, time.Minute)
+	look := func(below time.Time) time.Time {
+		res, err := e.store.FirstReady(t.Context(), storage.FirstReadyParams{QueueID: e.queue.ID, DueBelow: below})
+		require.NoError(t, err)
+		return res.Due
+	}
+	found := look(e.now)
+	res := e.claimResult(t, storage.ClaimParams{
+		Calls: []storage.ClaimCall{call("A", 1, time.Hour)}, ScanFrom: hints(e.now, 0), DueFrom: e.now,
+	})
+	if len(res.Calls[0].Messages) == 1 {
+		require.Equal(t, ref, res.Calls[0].Messages[0].Message.Ref, "a backend may look at all of them")
+		return
+	}
+	sameTime(t, due, found, "the first of those that are hidden")
+	require.Zero(t, look(due), "before the time, not at it")
+	require.Equal(t, ref, e.claimOne(t).Message.Ref)
+}
+
+func claimDueEnd(t *testing.T, e *env) {
+	e.many(t, 3, delay(time.Second))
+	e.advance(t, time.Minute)
+	claim := func(from time.Time) storage.ClaimResult {
+		return e.claimResult(t, storage.ClaimParams{Calls: []storage.ClaimCall{call("A", 1, time.Hour)}, DueFrom: from})
+	}
+	_, err := e.store.SetPaused(t.Context(), e.queue.Name, true)
+	require.NoError(t, err)
+	require.False(t, claim(time.Time{}).DueEnd, "a paused queue was not looked at")
+	_, err = e.store.SetPaused(t.Context(), e.queue.Name, false)
+	require.NoError(t, err)
+	var from time.Time
+	for range 3 {
+		res := claim(from)
+		require.Len(t, res.Calls[0].Messages, 1)
+		if res.DueEnd {
+			from = e.now
+		}
+		e.advance(t, time.Second)
+	}
+	e.many(t, 300, delay(time.Second))
+	e.advance(t, time.Minute)
+	for n := 0; n < 300; n++ {
+		res := claim(from)
+		require.Len(t, res.Calls[0].Messages, 1, "%d", n)
+		if res.DueEnd {
+			from = e.now
+		}
+	}
+	e.claimNothing(t)
 }
 
 // after is the place behind a message.

@@ -3,7 +3,8 @@
 -- claim; those of them that are not taken move into the ready set. Writes nothing where
 -- nothing is ready (C11); never waits for a row; cuts by bytes before it leases (C13); leases
 -- no more than it returns (C19: what a LIMIT picks is materialized). The ready set is walked in
--- segments ($9 to $13): a range of priorities from its start, or one priority from a hint on.
+-- segments ($9 to $13): a range of priorities from its start, or one priority from a hint on,
+-- and what is delayed from $15 on.
 -- The tokens ($14) come from the caller, one for each row that may be taken, since the database
 -- takes longer to draw one than for all the rest of a row. A queue that has a limit is closed and says so: claim_limited.sql is its way.
 -- Leans on message_ready and message_delayed.
@@ -18,7 +19,8 @@ due AS MATERIALIZED (
         NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
         AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp()) AS fit
     FROM queuebox.message m
-    WHERE m.queue_id = $1::integer AND m.place = 1 AND m.ready_time <= statement_timestamp() AND m.state = 0
+    WHERE m.queue_id = $1::integer AND m.place = 1 AND m.ready_time <= statement_timestamp() AND m.ready_time >= $15::timestamptz
+      AND m.state = 0
       AND (SELECT g.open FROM gate g)
     ORDER BY m.ready_time, m.position
     LIMIT 200
