@@ -112,12 +112,14 @@ func (a *api) leaseOver(refs ...storage.Ref) {
 		return
 	}
 	positions := make([]int64, 0, len(refs))
-	for i, ref := range refs {
-		positions = append(positions, ref.Position)
-		if i+1 == len(refs) || refs[i+1].QueueID != ref.QueueID {
-			a.dispatch.Settled(ref.QueueID, positions...)
-			positions = positions[:0]
+	queue := refs[0].QueueID
+	for _, ref := range refs {
+		if ref.QueueID != queue {
+			a.dispatch.Settled(queue, positions...)
+			queue, positions = ref.QueueID, positions[:0]
 		}
+		positions = append(positions, ref.Position)
 	}
+	a.dispatch.Settled(queue, positions...)
 	a.ends.drop(refs...)
 }

@@ -242,8 +242,6 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(maxStreams),
 		// Workers for handlers save the growth of a stack for each call.
 		grpc.NumStreamWorkers(streamWorkers),
-		// A connection that has nothing to send holds no buffer for it.
-		grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	params := keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}
