@@ -104,8 +104,8 @@ func TestE10_GroupOfCallsIsOneTransaction(t *testing.T) {
 	g := gather(t)
 	first := g.call(t.Context(), creates("first"))
 	last := g.call(t.Context(), then("last", func(quiet context.Context, c *session) (verdict, error) {
-		_, err := c.queueBy(quiet, qQueueGet, "first")
-		assert.True(t, err == nil, "it shares the transaction")
+		q, err := c.queueBy(quiet, qQueueGet, "first")
+		assert.Equal(t, "first", q.Name, "it shares the transaction: %v", err)
 		assert.False(t, g.has("first"), "and that is not committed")
 		assert.Empty(t, first, "nor answered")
 		return commit, nil
