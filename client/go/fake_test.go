@@ -356,7 +356,7 @@ func failure(t *testing.T, code codes.Code, reason Reason, metadata map[string]s
 }
 
 // bothWays tells a story twice: its workers get their messages over a stream, then by claims.
-func bothWays(t *testing.T, story func(t *testing.T, f *fake, c *Client), opts ...Option) {
+func bothWays(t *testing.T, story func(t *testing.T, f *fake, c *Client)) {
 	t.Helper()
 	for way, name := range map[Delivery]string{DeliverStream: "stream", DeliverPoll: "poll"} {
 		t.Run(name, func(t *testing.T) {
@@ -364,7 +364,7 @@ func bothWays(t *testing.T, story func(t *testing.T, f *fake, c *Client), opts .
 				ways.Store(c, way)
 				defer ways.Delete(c)
 				story(t, f, c)
-			}, opts...)
+			})
 		})
 	}
 }

@@ -51,6 +51,7 @@ func TestReal_T3_AWorkerOverAStreamRunsEveryMessageOnce(t *testing.T) {
 	t.Parallel()
 	for name, way := range map[string]queuebox.Delivery{"stream": queuebox.DeliverStream, "poll": queuebox.DeliverPoll} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t)
 			c := w.dial(t, w.addr)
 			const n, slots = 3000, 200

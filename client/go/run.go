@@ -70,7 +70,7 @@ func (r *run) begin(ctx context.Context, h *Handle, slot bool) {
 	j := job{handle: h, slot: slot, late: ctx.Err() != nil}
 	// The context of the handler is that of the handle, ended early by the stop.
 	var cancel context.CancelCauseFunc
-	j.ctx, cancel = context.WithCancelCause(h.Context()) //nolint:contextcheck // what was begun has the stop budget, whatever becomes of ctx
+	j.ctx, cancel = context.WithCancelCause(h.Context())
 	r.mu.Lock()
 	r.live[h] = cancel
 	r.mu.Unlock()
@@ -86,7 +86,6 @@ func (r *run) begin(ctx context.Context, h *Handle, slot bool) {
 func (r *run) work(j job) {
 	for {
 		r.do(j)
-		j = job{} // nothing is kept alive by waiting
 		select {
 		case j = <-r.jobs:
 		case <-r.quit:
@@ -271,7 +270,7 @@ func (r *run) failed(h *Handle, err error) {
 // The budget counts from at, the end of the context.
 func (r *run) stop(at time.Time) error {
 	budget := r.config.StopTimeout
-	until := func(tenths time.Duration) time.Duration { return max(at.Add(budget*tenths/10).Sub(now()), 0) }
+	until := func(tenths int) time.Duration { return max(at.Add(budget/10*time.Duration(tenths)).Sub(now()), 0) }
 	idle := make(chan struct{})
 	go func() {
 		r.tasks.Wait()

@@ -90,7 +90,7 @@ func (r *run) deliver(ctx context.Context) error {
 			asked = e.RetryDelay
 		}
 		if r.client.sleep(ctx, pause.next(asked)) != nil && ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end of ctx is how a run is stopped
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (r *run) stream(ctx context.Context) (*session, error) {
 	// An orderly end needs the stream for longer than ctx lasts, so it has an end of its own.
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	stopLife := context.AfterFunc(r.client.life, func() { cancel(ErrClosed) })
+	stopLife := context.AfterFunc(r.client.life, func() { cancel(ErrClosed) }) //nolint:contextcheck // the client may end before the stream
 	defer stopLife()
 	// Until it is open there is nothing to end in order: without a connection this waits.
 	stopOpening := context.AfterFunc(ctx, func() { cancel(ErrStopped) })
@@ -252,7 +252,7 @@ func (s *session) give() int32 {
 	}
 	s.credit.Add(n)
 	poke(s.gave)
-	return int32(n) //nolint:gosec // at most maxCredit
+	return int32(n)
 }
 
 // halfClose says that nothing more is wanted. The server ends the stream then, after what is on

@@ -28,6 +28,7 @@ type workerLog struct {
 // joined and whose messages come over a Work stream, or by claims. Nothing is lost, nothing is
 // settled twice, no message runs beside itself in the process (K8), and the client ends with all it began.
 func TestD4_K7_KillUnderAWorkerWith200Handlers(t *testing.T) {
+	t.Parallel()
 	for name, way := range map[string]queuebox.Delivery{"stream": queuebox.DeliverStream, "poll": queuebox.DeliverPoll} {
 		t.Run(name, func(t *testing.T) {
 			EachParallel(t, func(t *testing.T, db *Database) { killUnderWorker(t, db, way) })
@@ -36,6 +37,7 @@ func TestD4_K7_KillUnderAWorkerWith200Handlers(t *testing.T) {
 }
 
 func killUnderWorker(t *testing.T, db *Database, way queuebox.Delivery) {
+	t.Helper()
 	const (
 		messages = 3000
 		kills    = 4
