@@ -1,5 +1,10 @@
 package postgres
 
+import (
+	"context"
+	"time"
+)
+
 // What the tests of this package look at from outside.
 
 // SessionSettings is what a session runs under.
@@ -35,3 +40,15 @@ func Statements() (map[string]string, error) {
 
 // ConnectCause is what is told of an error of a connection attempt.
 func ConnectCause(err error) error { return connectCause(err) }
+
+// Vacuumer vacuums a store as its own loop does.
+type Vacuumer struct{ v vacuumer }
+
+// Vacuum tells which tables were due, at so many dead rows, and vacuums them.
+func (v *Vacuumer) Vacuum(ctx context.Context, s *Store, rows int64) ([]string, error) {
+	if v.v.horizon == nil {
+		v.v = vacuumer{horizon: make(map[string]int64), rest: make(map[string]time.Time)}
+	}
+	clear(v.v.rest)
+	return s.vacuum(ctx, &v.v, rows)
+}

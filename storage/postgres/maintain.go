@@ -22,8 +22,9 @@ const (
 func partitioned() []string { return []string{"completed", "settlement"} }
 
 // Maintain implements storage.Store: rows of old claim calls, states of limits that newer
-// ones have replaced, partitions ahead.
+// ones have replaced, partitions ahead. Whoever calls it is a server, which vacuums too.
 func (s *Store) Maintain(ctx context.Context) error {
+	s.keepVacuumed()
 	for _, m := range []struct {
 		sql            string
 		rows, attempts int

@@ -72,6 +72,9 @@ type Store struct {
 	retainKeys keyPass
 
 	incomingBound, markedBound *ownBound
+
+	vacuumOnce sync.Once
+	stopVacuum func() // nil where nothing vacuums
 }
 
 var (
@@ -216,6 +219,10 @@ func (s *Store) Ready(ctx context.Context) error {
 
 // Close implements storage.Store.
 func (s *Store) Close() error {
+	s.vacuumOnce.Do(func() {}) // nothing is started any more
+	if s.stopVacuum != nil {
+		s.stopVacuum()
+	}
 	s.pool.Close()
 	return nil
 }

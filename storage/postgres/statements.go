@@ -34,7 +34,7 @@ type statements struct {
 	countPage, countTurn, countDone, countQueues, countPut, statsGet          string
 	claimLimited, limitLock, limitFill, limitState, limitSet                  string
 	maintainPaces, maintainSlots                                              string
-	maintainCalls, partitions                                                 string
+	maintainCalls, partitions, vacuumDue                                      string
 	sweep, cancel, keyPosition                                                string
 	retainDead, retainCompleted, retainCompletedHour, retainHours, retainKeys string
 	retainSettlement, retainSettlementHour                                    string
@@ -76,7 +76,7 @@ func loadStatements(testClock string) (statements, error) {
 		"queue_pause": &s.queuePause, "blocked": &s.blocked,
 		"message_get": &s.messageGet, "message_list": &s.messageList,
 		"notify": &s.notify, "now": &s.now, "ready": &s.ready, "durability": &s.durability,
-		"maintain_calls": &s.maintainCalls, "partitions": &s.partitions,
+		"maintain_calls": &s.maintainCalls, "partitions": &s.partitions, "vacuum_due": &s.vacuumDue,
 		"sweep": &s.sweep, "cancel": &s.cancel, "key_position": &s.keyPosition, "revoke": &s.revoke, "explain": &s.explain, "look": &s.look,
 		"retain_dead": &s.retainDead, "retain_completed": &s.retainCompleted, "retain_settlement": &s.retainSettlement,
 		"retain_completed_hour": &s.retainCompletedHour, "retain_settlement_hour": &s.retainSettlementHour,

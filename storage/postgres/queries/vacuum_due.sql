@@ -1,0 +1,24 @@
+-- Tells which of the tables that change with every message have enough dead rows for a VACUUM,
+-- and may be vacuumed by this role: its owner, or one with MAINTAIN where the database knows it.
+-- horizon is the oldest transaction that any session still sees: what died after it stays, and
+-- while it has not moved since the last VACUUM another one would remove nothing. Sessions of other
+-- roles show it only to members of pg_read_all_stats; what is not seen does not count.
+SELECT c.relname::text, coalesce(s.n_dead_tup, 0), coalesce(s.n_live_tup, 0),
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint - coalesce((
+        SELECT max(h.age) FROM (
+            SELECT age(a.backend_xmin) AS age FROM pg_stat_activity a
+                WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid() AND a.backend_type <> 'autovacuum worker'
+                  AND (a.datname = current_database() OR a.datname IS NULL)
+            UNION ALL
+            SELECT age(r.xmin) FROM pg_replication_slots r WHERE r.xmin IS NOT NULL
+            UNION ALL
+            SELECT age(p.transaction) FROM pg_prepared_xacts p
+        ) h
+    ), 0)
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid
+WHERE n.nspname = 'queuebox' AND c.relname = ANY ($1::text[])
+  AND (pg_has_role(c.relowner, 'USAGE')
+      OR CASE WHEN current_setting('server_version_num')::integer >= 170000
+          THEN has_table_privilege(c.oid, 'MAINTAIN') ELSE false END)
