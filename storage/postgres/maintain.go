@@ -24,7 +24,7 @@ func partitioned() []string { return []string{"completed", "settlement"} }
 // Maintain implements storage.Store: rows of old claim calls, states of limits that newer
 // ones have replaced, partitions ahead. Whoever calls it is a server, which vacuums too.
 func (s *Store) Maintain(ctx context.Context) error {
-	s.keepVacuumed()
+	s.keepVacuumed() //nolint:contextcheck // It goes on for as long as the store is open.
 	for _, m := range []struct {
 		sql            string
 		rows, attempts int

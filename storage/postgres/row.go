@@ -45,11 +45,11 @@ func (r *row) int(i int) int64 {
 	if r.binary(i) {
 		switch len(v) {
 		case 8:
-			return int64(binary.BigEndian.Uint64(v)) //nolint:gosec // The bits are those of a signed number.
+			return int64(binary.BigEndian.Uint64(v))
 		case 4:
-			return int64(int32(binary.BigEndian.Uint32(v))) //nolint:gosec // Likewise.
+			return int64(int32(binary.BigEndian.Uint32(v)))
 		case 2:
-			return int64(int16(binary.BigEndian.Uint16(v))) //nolint:gosec // Likewise.
+			return int64(int16(binary.BigEndian.Uint16(v)))
 		}
 	}
 	var n int64
@@ -57,7 +57,7 @@ func (r *row) int(i int) int64 {
 	return n
 }
 
-func (r *row) int32(i int) int32 { return int32(r.int(i)) } //nolint:gosec // The column is one of 32 bits.
+func (r *row) int32(i int) int32 { return int32(r.int(i)) }
 
 // bool reads a boolean; null is false.
 func (r *row) bool(i int) bool {
@@ -83,7 +83,7 @@ func (r *row) time(i int) time.Time {
 		return time.Time{}
 	}
 	if r.binary(i) && len(v) == 8 {
-		us := int64(binary.BigEndian.Uint64(v)) //nolint:gosec // The bits are those of a signed number.
+		us := int64(binary.BigEndian.Uint64(v))
 		if us > math.MinInt64 && us < math.MaxInt64 {
 			s, rest := us/1_000_000, us%1_000_000
 			return time.Unix(epoch+s, rest*1000).UTC()
@@ -139,17 +139,4 @@ func (r *row) bytes(i int) []byte {
 	var b []byte
 	r.usual(i, &b)
 	return b
-}
-
-// uuid reads a uuid; null is all zero.
-func (r *row) uuid(i int) (id [16]byte) {
-	v := r.values[i]
-	if v == nil {
-		return id
-	}
-	if r.binary(i) && len(v) == len(id) {
-		return [16]byte(v)
-	}
-	r.usual(i, &id)
-	return id
 }
