@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -257,77 +256,6 @@ func (s *Store) settleStep(sql string, items []storage.Settlement, some []int, a
 	}
 }
 
-// plainCompletions tells whether nothing is asked for but completions without a result: then
-// the statement for them does, which is much the shortest.
-func plainCompletions(items []storage.Settlement, some []int) bool {
-	for _, i := range some {
-		if items[i].Action != storage.ActionComplete || items[i].Result != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// completeStep is settleStep for completions. An item that repeats one before it is left out:
-// it stays unanswered, and the look for those finds it settled.
-func (s *Store) completeStep(items []storage.Settlement, some []int, answered []bool, out *storage.SettleResult) step {
-	var (
-		n         = len(some)
-		ids       = make([]int32, 0, n)
-		positions = make([]int64, 0, n)
-		tokens    = make([][16]byte, 0, n)
-		of        = make([]int, 0, n) // the place in some of what is sent
-		rising    = true
-	)
-	for k, i := range some {
-		it := &items[i]
-		if rising && len(positions) > 0 && positions[len(positions)-1] >= it.Ref.Position {
-			rising = false
-		}
-		ids, positions, tokens, of = append(ids, it.Ref.QueueID), append(positions, it.Ref.Position), append(tokens, it.Token), append(of, k)
-	}
-	if !rising {
-		type fence struct {
-			ref   storage.Ref
-			token storage.Token
-		}
-		seen := make(map[fence]struct{}, n)
-		ids, positions, tokens, of = ids[:0], positions[:0], tokens[:0], of[:0]
-		for k, i := range some {
-			it := &items[i]
-			f := fence{it.Ref, it.Token}
-			if _, twice := seen[f]; twice {
-				continue
-			}
-			seen[f] = struct{}{}
-			ids, positions, tokens, of = append(ids, it.Ref.QueueID), append(positions, it.Ref.Position), append(tokens, it.Token), append(of, k)
-		}
-	}
-	return step{
-		sql: s.sql.complete, args: []any{ids, positions, tokens},
-		scan: each(func() {
-			clear(answered)
-			for _, i := range some {
-				out.Items[i] = storage.Settled{}
-			}
-		}, func(r pgx.Rows) error {
-			row := raw(r)
-			out.Now = row.time(0)
-			if row.null(1) {
-				return row.err
-			}
-			k := of[row.int(1)-1]
-			answered[k] = true
-			item := storage.Settled{Status: storage.ItemLost, Cause: storage.LostLeaseExpired}
-			if !row.null(2) {
-				item = storage.Settled{Status: storage.ItemApplied, Outcome: storage.OutcomeCompleted, SettleTime: row.time(2)}
-			}
-			out.Items[some[k]] = item
-			return row.err
-		}),
-	}
-}
-
 // settleDiagnose answers items that were not applied, and returns those of which the
 // claim seems to hold: their row was locked by somebody else.
 func (s *Store) settleDiagnose(ctx context.Context, items []storage.Settlement, some []int, out *storage.SettleResult) (held []int, err error) {
@@ -372,101 +300,4 @@ func unknown(items []int, mark func(int)) {
 	for _, i := range items {
 		mark(i)
 	}
-}
-
-const (
-	// againFew is how many held items are left to the slow lane at once, which waits for each
-	// row and has it as soon as it is let go.
-	againFew = 4
-	// againPause is the first pause of heldAgain, which doubles; the last one is againMost, and
-	// againJoined where other callers wait for the same call.
-	againPause  = time.Millisecond
-	againMost   = 128 * time.Millisecond
-	againJoined = 4 * time.Millisecond
-)
-
-// heldAgain tries items together once more whose rows somebody else holds, before the slow lane
-// takes them one by one. Whoever holds many rows is mostly a statement that is about to end: a
-// claim that saw the messages before they were leased locks them all once more, only to let
-// them go. It returns those that are held still.
-func (s *Store) heldAgain(
-	ctx context.Context, held []int, joined storage.LockWait, try func(some []int) (held []int, err error),
-) ([]int, error) {
-	most := againMost
-	if joined > 0 {
-		most = againJoined
-	}
-	for wait := againPause; len(held) > againFew && wait <= most; wait *= 2 {
-		pause := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return held, nil
-		case <-pause.C:
-		}
-		left, err := try(held)
-		if errors.Is(err, storage.ErrUnavailable) {
-			return held, nil // it did not happen
-		}
-		if err != nil {
-			return nil, err
-		}
-		held = left
-	}
-	return held, nil
-}
-
-// slowLane runs one statement an item for rows that somebody else holds, a few at a
-// time, and for no longer than lockWait and a half in all. An item whose wait was in vain, or that
-// certainly did not happen, is no error: it stays unanswered, and the caller looks again.
-func (s *Store) slowLane(ctx context.Context, items []int, f func(context.Context, int) error) error {
-	ctx, cancel := context.WithTimeout(ctx, lockWait+lockWait/2)
-	defer cancel()
-	return lane(ctx, s.slow, items, func(ctx context.Context, i int) error {
-		err := f(ctx, i)
-		if errors.Is(err, storage.ErrUnavailable) {
-			return nil
-		}
-		return err
-	})
-}
-
-// lane runs one function an item, as many at a time as there are places, and gives the first
-// error.
-func lane(ctx context.Context, places chan struct{}, items []int, f func(context.Context, int) error) error {
-	var (
-		wg    sync.WaitGroup
-		lock  sync.Mutex
-		first error
-	)
-	for _, i := range items {
-		select {
-		case places <- struct{}{}:
-		case <-ctx.Done():
-			wg.Wait()
-			return first
-		}
-		wg.Go(func() {
-			defer func() { <-places }()
-			if err := guarded(ctx, i, f); err != nil {
-				lock.Lock()
-				defer lock.Unlock()
-				if first == nil {
-					first = err
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return first
-}
-
-// guarded turns a panic into an error: on this goroutine nobody else would catch it.
-func guarded(ctx context.Context, i int, f func(context.Context, int) error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("postgres: slow lane: panic: %v", p)
-		}
-	}()
-	return f(ctx, i)
 }
