@@ -66,9 +66,6 @@ func newPrice(b *testing.B, keys, size int) *price {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := store.Maintain(b.Context()); err != nil {
-		b.Fatal(err)
-	}
 	p.store, p.queue, p.conn = store, q.ID, p.db.Open(b)
 	for left := priceBacklog; left > 0; left -= 1000 {
 		p.enqueue(b, 1000)
