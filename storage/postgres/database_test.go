@@ -288,8 +288,8 @@ func TestD8LostAnswerIsUnknown(t *testing.T) {
 	q := queue(t, s, "unknown")
 	enqueue(t, s, q.ID, 1)
 	claimed := claim(t, s, q.ID, 1, time.Hour)
-	_ = settle(t, s, storage.Settlement{Ref: claimed[0].Message.Ref}) // prepares the statement on the connection
-	cut := p.CutAt(proxy.BeforeAnswer, func(st proxy.Statement) bool { return strings.Contains(st.SQL, "judged AS") })
+	_ = settle(t, s, storage.Settlement{Ref: claimed[0].Message.Ref, Action: storage.ActionComplete}) // prepares the statement on the connection
+	cut := p.CutAt(proxy.BeforeAnswer, func(st proxy.Statement) bool { return strings.Contains(st.SQL, "removed AS") })
 	_, err := s.Settle(t.Context(), storage.SettleParams{Items: completions(claimed)})
 	require.ErrorIs(t, err, storage.ErrOutcomeUnknown)
 	await(t, cut.Done(), "the cut")
