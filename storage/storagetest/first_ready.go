@@ -157,7 +157,7 @@ func claimDueEnd(t *testing.T, e *env) {
 	}
 	e.many(t, 300, delay(time.Second))
 	e.advance(t, time.Minute)
-	for n := 0; n < 300; n++ {
+	for n := range 300 {
 		res := claim(from)
 		require.Len(t, res.Calls[0].Messages, 1, "%d", n)
 		if res.DueEnd {
