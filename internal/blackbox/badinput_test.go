@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -446,18 +447,22 @@ func badAdminInputs(c *Client, id string) []badInput {
 		_, err := c.Admin.GetTransactionSql(ctx, &queueboxv1.GetTransactionSqlRequest{Queue: "unknown"})
 		return err
 	})
-	later("Work", func(ctx context.Context) error {
-		stream, err := c.Work(ctx)
-		if err != nil {
+	work := func(req *queueboxv1.WorkRequest) func(ctx context.Context) error {
+		return func(ctx context.Context) error {
+			stream, err := c.Work(ctx)
+			if err != nil {
+				return err
+			}
+			_ = stream.Send(req) // where the stream is over already Recv says why
+			_, err = stream.Recv()
 			return err
 		}
-		if err := stream.Send(&queueboxv1.WorkRequest{Start: &queueboxv1.WorkStart{Queue: "q"}, Credit: 1}); err != nil {
-			// The stream is over already; Recv says why.
-			_ = err
-		}
-		_, err = stream.Recv()
-		return err
-	})
+	}
+	newer := &queueboxv1.WorkRequest{Start: &queueboxv1.WorkStart{Queue: "q"}, Credit: 1}
+	newer.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1))
+	later("Work with a field of a later build", work(newer))
+	add(invalid("start"), "Work without a start", work(&queueboxv1.WorkRequest{Credit: 1}))
+	add(invalid("credit"), "Work with a credit below zero", work(&queueboxv1.WorkRequest{Start: &queueboxv1.WorkStart{Queue: "q"}, Credit: -1}))
 	return all
 }
 
