@@ -105,10 +105,12 @@ func (c *callers) cycle(ctx context.Context, m *Meter) error {
 					return err
 				}
 				if len(claimed.GetMessages()) == 0 {
-					if ctx.Err() != nil {
+					select {
+					case <-ctx.Done():
 						return nil
+					default:
+						continue
 					}
-					continue
 				}
 				m.Took(StepClaim, start)
 				start = time.Now()
