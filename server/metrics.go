@@ -29,6 +29,7 @@ type metrics struct {
 	notifySent     *prometheus.CounterVec
 	notifyReceived prometheus.Counter
 	listenUp       prometheus.Gauge
+	serversKnown   prometheus.Gauge
 	ready          prometheus.Gauge
 	panics         prometheus.Counter
 	heartbeats     prometheus.Gauge
@@ -89,6 +90,9 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		listenUp: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "queuebox_listen_connected", Help: "1 while the notification connection stands.",
 		}),
+		serversKnown: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "queuebox_servers_known", Help: "Other servers on the same database that have said hello lately.",
+		}),
 		ready: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "queuebox_ready", Help: "1 while the server can serve: the database answers and its schema fits.",
 		}),
@@ -120,7 +124,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 	info.WithLabelValues(version, backend).Set(1)
 	for _, c := range []prometheus.Collector{
 		m.enqueuedTotal, m.duplicateTotal, m.claimedTotal, m.settledTotal, m.refusedTotal, m.renewedTotal, m.statements,
-		m.limitedTotal, m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
+		m.limitedTotal, m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.serversKnown, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
 		m.workStreams, m.workDelivered, m.workReleased,
 		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.revokeTotal, m.redrivenTotal, m.purgedTotal,
 		m.watchedClaims, m.signalsTotal, m.upkeepFailed,
@@ -352,6 +356,9 @@ func (m *metrics) NotifySent(err error) {
 
 // NotifyReceived counts a notification.
 func (m *metrics) NotifyReceived() { m.notifyReceived.Inc() }
+
+// ServersKnown notes how many other servers are known.
+func (m *metrics) ServersKnown(n int) { m.serversKnown.Set(float64(n)) }
 
 // ListenUp notes the state of the notification connection.
 func (m *metrics) ListenUp(up bool) { m.listenUp.Set(oneIf(up)) }

@@ -19,7 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -56,7 +55,8 @@ type Config struct {
 	MaxWait, DrainTimeout, PollInterval time.Duration
 	// MaxWaiters bounds the claims that wait at a time.
 	MaxWaiters int
-	// JoinCalls joins concurrent calls that enqueue, settle or renew into one statement.
+	// JoinCalls joins concurrent calls that enqueue, settle or renew, and those that wait to claim
+	// from one queue, into one statement.
 	JoinCalls bool
 	// MaxConnectionAge is about the longest life of a connection, so that clients spread
 	// over new servers; 0: no limit.
@@ -167,8 +167,8 @@ func New(cfg Config) (*Server, error) {
 	if err := errors.Join(cfg.Registry.Register(waiterGauge(s.api.dispatch)), cfg.Registry.Register(m.joins)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	calls := grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram())
-	if err := cfg.Registry.Register(calls); err != nil {
+	calls, err := newCallMetrics(cfg.Registry, s.api.now)
+	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	table := interceptors(callLog{cfg.Logger, s.api.now}, calls, s.api.errors, m.panics.Inc)
@@ -179,7 +179,7 @@ func New(cfg Config) (*Server, error) {
 	s.health = health.NewServer()
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
-	calls.InitializeMetrics(s.grpc)
+	calls.learn(s.grpc)
 	s.http = s.handler()
 	s.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	return s, nil
@@ -221,7 +221,7 @@ func newAPI(cfg Config, store storage.Store, m *metrics) *api {
 		Own:    a.own.wake,
 		Logger: cfg.Logger, Metrics: m,
 		PollInterval: cfg.PollInterval, MaxWait: cfg.MaxWait, MaxWaiters: cfg.MaxWaiters,
-		StatementTimeout: statementTimeout, MaxWireBytes: a.answerBytes,
+		ClaimsAlone: !cfg.JoinCalls, StatementTimeout: statementTimeout, MaxWireBytes: a.answerBytes,
 		Now: now, Jitter: a.jitter,
 	})
 	return a

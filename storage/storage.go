@@ -351,6 +351,16 @@ type Notice struct {
 	// Own: a transaction of somebody's own was committed that has something to place or to
 	// finish (E12). It is only received: whoever commits sends it.
 	Own bool
+	// Hello tells of a server, where it has a number. The one that sends it hears it too.
+	Hello Hello
+}
+
+// Hello is what a server says so that the others know of it.
+type Hello struct {
+	// Server is a random number, never zero, that tells servers apart. It is no secret.
+	Server uint64
+	// Asks: the others shall say hello too.
+	Asks bool
 }
 
 // ItemStatus is what became of an item of Renew or Settle.

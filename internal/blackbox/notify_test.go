@@ -52,6 +52,65 @@ func TestW1QueueMadeByAnotherServer(t *testing.T) {
 	require.Less(t, Percentile(all, 0.5), 250*time.Millisecond, "a poll would take half a second on average")
 }
 
+// known is how many other servers a server knows.
+func known(t *testing.T, s *Server) float64 {
+	t.Helper()
+	n, ok := s.Metric(t, "queuebox_servers_known")
+	require.True(t, ok, "no such metric")
+	return n
+}
+
+// told is how many notifications a server has sent so far.
+func told(t *testing.T, s *Server) float64 {
+	t.Helper()
+	n, _ := s.Metric(t, "queuebox_notifications_sent_total", "result", "ok")
+	return n
+}
+
+// untilAlone waits until a server knows that nobody has to be told.
+func untilAlone(t *testing.T, s *Server) {
+	t.Helper()
+	c := s.Client(t)
+	eventually(t, "the server is alone and tells nobody", func() bool {
+		before := told(t, s)
+		enqueue(t, c, "alone", "x")
+		time.Sleep(50 * time.Millisecond)
+		return told(t, s) == before
+	})
+}
+
+// TestW1ServersStartedOneAfterTheOther: a server that is alone sends nothing, and from the moment
+// that another one is there it tells that one, and is told by it, also where the one before was
+// killed.
+func TestW1ServersStartedOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	db := Postgres(t)
+	a := db.Start(t, "--poll-interval=1s")
+	first := a.Client(t)
+	untilAlone(t, a)
+	before := told(t, a)
+	deliveries(t, first, first, "q", 50)
+	require.InDelta(t, before, told(t, a), 0, "nobody is there")
+
+	for range 2 {
+		b := db.Start(t, "--poll-interval=1s")
+		second := b.Client(t)
+		all := deliveries(t, first, second, "q", 60)
+		all = append(all, deliveries(t, second, first, "q", 60)...)
+		t.Logf("from the first second of the new server on: p50 %v, p99 %v, worst %v", Percentile(all, 0.5), Percentile(all, 0.99), Percentile(all, 1))
+		require.Less(t, Percentile(all, 0.5), 100*time.Millisecond)
+		require.LessOrEqual(t, over(all, 300*time.Millisecond), 4, "of 120; a wake-up that was missed would show here")
+		eventually(t, "they know of each other", func() bool { return known(t, a) >= 1 && known(t, b) >= 1 })
+		b.Kill()
+		deliveries(t, first, first, "q", 10)
+	}
+	require.Positive(t, known(t, a), "a server that was killed is remembered for a while")
+	require.Eventually(t, func() bool { return known(t, a) == 0 }, 90*time.Second, 200*time.Millisecond, "and then forgotten")
+	before = told(t, a)
+	deliveries(t, first, first, "q", 50)
+	require.InDelta(t, before, told(t, a), 0, "alone again")
+}
+
 // TestW1TwoServersWithoutNotifications: where the database cannot notify, the poll bounds it.
 func TestW1TwoServersWithoutNotifications(t *testing.T) {
 	withoutNotifications(t, func(t *testing.T, db *Database) {

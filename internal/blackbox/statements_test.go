@@ -12,10 +12,28 @@ import (
 )
 
 // TestStatementsPerCall counts what a single call costs PostgreSQL, BEGIN and COMMIT
-// counted. A queue pays per statement and commit, so this is the price list.
+// counted. A queue pays per statement and commit, so this is the price list. What makes a
+// message claimable costs a notification where another server is there to be told.
 func TestStatementsPerCall(t *testing.T) {
-	db := Postgres(t)
-	c := db.Start(t).Client(t)
+	t.Run("alone", func(t *testing.T) {
+		db := Postgres(t)
+		s := db.Start(t)
+		untilAlone(t, s)
+		statementsPerCall(t, db, s, 0)
+	})
+	t.Run("beside another server", func(t *testing.T) {
+		db := Postgres(t)
+		s := db.Start(t)
+		db.Start(t)
+		eventually(t, "they know of each other", func() bool { return known(t, s) == 1 })
+		statementsPerCall(t, db, s, 1)
+	})
+}
+
+// statementsPerCall is the price list of a server where telling the others costs so much.
+func statementsPerCall(t *testing.T, db *Database, s *Server, telling float64) {
+	t.Helper()
+	c := s.Client(t)
 	count := CountStatements(t, db)
 	const n = 100
 	var held []*queueboxv1.ClaimedMessage
@@ -35,7 +53,7 @@ func TestStatementsPerCall(t *testing.T) {
 		{"unkeyed Enqueue", nil, func(q string, _ int) error {
 			_, err := c.Enqueue(t.Context(), &queueboxv1.EnqueueRequest{Queue: q, Payload: []byte("x")})
 			return err
-		}, 2}, // the notification is the second
+		}, 1 + telling},
 		{"Claim", func(q string) { enqueueMany(t, c, q, n) }, func(q string, _ int) error {
 			out, err := c.Claim(t.Context(), &queueboxv1.ClaimRequest{Queue: q, LeaseMs: 3_600_000})
 			if err == nil && len(out.GetMessages()) != 1 {

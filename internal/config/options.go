@@ -71,7 +71,7 @@ type ServerOptions struct {
 	MaxWait          time.Duration `default:"20s" placeholder:"DURATION" group:"Server" help:"Longest time that a Claim may wait for messages, at most 20s; a longer wish is cut to it."`
 	PollInterval     time.Duration `default:"1s" placeholder:"DURATION" group:"Server" help:"Longest time between two looks into a queue that somebody waits for, where no notification comes, 10ms to 1s."`
 	MaxWaiters       int           `default:"10000" placeholder:"N" group:"Server" help:"Most Claim calls that wait at the same time."`
-	JoinCalls        bool          `default:"true" negatable:"" group:"Server" help:"Join concurrent calls that enqueue, settle or renew into one statement of the database. Without it each call is a transaction of its own, which is slower for everybody."`
+	JoinCalls        bool          `default:"true" negatable:"" group:"Server" help:"Join concurrent calls that enqueue, settle or renew, and those that claim from one queue, into one statement of the database. Without it each call is a transaction of its own, which is slower for everybody."`
 	MaxPayloadBytes  Bytes         `default:"1MiB" placeholder:"SIZE" group:"Server" help:"Largest payload of one message, at most 32MiB."`
 	CreateQueues     bool          `default:"true" negatable:"" group:"Queues" help:"Create a queue at its first Enqueue. Without it a queue is made by CreateQueue alone."`
 	MaxQueues        int           `default:"10000" placeholder:"N" group:"Queues" help:"Most queues that may exist. 0 sets no limit."`

@@ -21,7 +21,7 @@ const (
 
 // margin is how far the fronts stay behind the clock.
 func (d *Dispatcher) margin() time.Duration {
-	if d.listening.Load() {
+	if d.servers.areTold() {
 		return toldMargin
 	}
 	return untoldMargin

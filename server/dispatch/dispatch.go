@@ -73,7 +73,8 @@ type Config struct {
 	Logger  *slog.Logger
 	Metrics Metrics
 	// Claims, where set, is told of messages whose holder may have lost his claim, or was
-	// asked to stop, on any server (T6); Listening whether it will be. They must not wait.
+	// asked to stop, on any server (T6); Listening whether it will be, by all other servers.
+	// They must not wait.
 	Claims    func(refs []storage.Ref)
 	Listening func(up bool)
 	// Own, where set, is told that a transaction of somebody's own has something for this
@@ -85,6 +86,8 @@ type Config struct {
 	MaxWait time.Duration
 	// MaxWaiters bounds the calls that wait at a time, over all queues.
 	MaxWaiters int
+	// ClaimsAlone gives every call a statement of its own.
+	ClaimsAlone bool
 	// StatementTimeout is the deadline of a storage call. It is not the caller's: a
 	// caller that leaves cancels nobody else.
 	StatementTimeout time.Duration
@@ -109,6 +112,8 @@ type Metrics interface {
 	NotifyReceived()
 	// ListenUp tells whether the notification connection stands.
 	ListenUp(up bool)
+	// ServersKnown tells how many other servers are known.
+	ServersKnown(n int)
 }
 
 // Cause says why a poller looked.
@@ -185,9 +190,10 @@ type Dispatcher struct {
 	work   sync.WaitGroup // pollers and give-backs
 
 	waiters atomic.Int64
-	// notifies is constant: the engine can tell other servers. listening: this one hears them.
-	notifies  bool
-	listening atomic.Bool
+	// notifies is constant: the engine can tell other servers. servers knows whether there are any.
+	notifies bool
+	servers  *servers
+	toldMu   sync.Mutex
 
 	// draining is set under mu, so that nobody enters once it is; it is read anywhere.
 	draining atomic.Bool
@@ -212,6 +218,7 @@ func New(cfg Config) *Dispatcher {
 		cfg: cfg, store: cfg.Store, log: cfg.Logger,
 		base: base, cancel: cancel,
 		notifies:  cfg.Store.Capabilities().Notifications,
+		servers:   newServers(cfg.Now),
 		byName:    map[string]*queue{},
 		byID:      map[int32]*queue{},
 		announced: map[int32]struct{}{},
@@ -373,9 +380,9 @@ func (d *Dispatcher) Freed(queueID int32) {
 	d.tell(queueID, time.Time{})
 }
 
-// tell wakes the other servers, soon.
+// tell wakes the other servers, soon, where there may be any.
 func (d *Dispatcher) tell(queueID int32, since time.Time) {
-	if !d.notifies {
+	if !d.notifies || !d.servers.tell() {
 		return
 	}
 	d.notifyMu.Lock()
@@ -393,7 +400,7 @@ func (d *Dispatcher) tell(queueID int32, since time.Time) {
 // AnnounceClaim tells the other servers that the holder of a message may have lost his
 // claim, or was asked to stop (T6).
 func (d *Dispatcher) AnnounceClaim(ref storage.Ref) {
-	if !d.notifies {
+	if !d.notifies || !d.servers.tell() {
 		return
 	}
 	d.notifyMu.Lock()

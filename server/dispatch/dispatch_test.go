@@ -393,3 +393,38 @@ func TestPollAdaptsWhereNobodyTells(t *testing.T) {
 		require.Len(t, got, 100)
 	})
 }
+
+// TestClaimsAlone: where calls are not joined each one that waits has a statement of its own, in
+// the order of arrival, and an empty queue is looked at once for all of them (W4).
+func TestClaimsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, alone := range []bool{false, true} {
+			f := newFake()
+			d := start(t, f, func(c *Config) { c.ClaimsAlone = alone })
+			var calls []<-chan call
+			for range 10 {
+				calls = append(calls, begin(t.Context(), d, request(20*time.Second)))
+				synctest.Wait()
+			}
+			looks := f.looks()
+			require.Equal(t, 1, looks, "an empty look counts for everybody")
+			for range calls {
+				f.add(0)
+			}
+			d.Wake(1)
+			for i, ch := range calls {
+				require.EqualValues(t, i, position(t, <-ch))
+			}
+			f.mu.Lock()
+			for _, p := range f.statements[looks:] {
+				require.Equal(t, alone, len(p.Calls) == 1)
+			}
+			f.mu.Unlock()
+			if alone {
+				require.Equal(t, looks+10, f.looks())
+			} else {
+				require.Equal(t, looks+1, f.looks())
+			}
+		}
+	})
+}

@@ -30,6 +30,8 @@ type fakeStore struct {
 	sent       [][]int32
 	claims     []storage.Ref
 	failNotify int
+	hellos     []time.Time
+	mute       bool // hellos do not come back
 	// maxLeases and rate are limits of the queue.
 	maxLeases int
 	rate      float64
@@ -206,6 +208,16 @@ func (f *fakeStore) GiveBack(_ context.Context, p storage.GiveBackParams) (stora
 
 func (f *fakeStore) Notify(_ context.Context, n storage.Notice) error {
 	f.mu.Lock()
+	if n.Hello.Server != 0 {
+		f.hellos = append(f.hellos, time.Now())
+		heard := f.heard
+		mute := f.mute
+		f.mu.Unlock()
+		if !mute {
+			heard(n)
+		}
+		return nil
+	}
 	defer f.mu.Unlock()
 	if f.failNotify > 0 {
 		f.failNotify--
@@ -230,6 +242,14 @@ func (f *fakeStore) Listen(ctx context.Context, heard func(storage.Notice), up f
 	return nil
 }
 
+// hello is that of another server.
+func (f *fakeStore) hello(server uint64) {
+	f.mu.Lock()
+	heard := f.heard
+	f.mu.Unlock()
+	heard(storage.Notice{Hello: storage.Hello{Server: server}})
+}
+
 // looks returns how many statements there were.
 func (f *fakeStore) looks() int {
 	f.mu.Lock()
@@ -245,6 +265,7 @@ func (noMetrics) GaveBack(int, error)   {}
 func (noMetrics) NotifySent(error)      {}
 func (noMetrics) NotifyReceived()       {}
 func (noMetrics) ListenUp(bool)         {}
+func (noMetrics) ServersKnown(int)      {}
 
 // start makes a dispatcher over a fake, inside a synctest bubble.
 func start(t *testing.T, f *fakeStore, change ...func(*Config)) *Dispatcher {

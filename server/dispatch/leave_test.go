@@ -376,16 +376,23 @@ func TestT6ClaimsAreAnnouncedUntilTheyAreTold(t *testing.T) {
 		var up []bool
 		d := start(t, f, func(c *Config) {
 			c.Claims = func(refs []storage.Ref) { told = append(told, refs...) }
-			c.Listening = func(is bool) { up = append(up, is) }
+			c.Listening = func(is bool) {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				up = append(up, is)
+			}
 		})
 		synctest.Wait()
-		require.Equal(t, []bool{true}, up)
+		f.mu.Lock()
+		require.Equal(t, []bool{false}, up, "the others have not had the time to hear of this one")
+		f.mu.Unlock()
 		ref := storage.Ref{QueueID: 1, Position: 7}
 		d.AnnounceClaim(ref)
 		d.AnnounceClaim(ref)
 		time.Sleep(5 * time.Second)
 		f.mu.Lock()
 		require.Equal(t, []storage.Ref{ref}, f.claims, "once, though two tries failed")
+		require.Equal(t, []bool{false, true}, up)
 		heard := f.heard
 		f.mu.Unlock()
 		heard(storage.Notice{Queues: []storage.QueueReady{{QueueID: 3}}})

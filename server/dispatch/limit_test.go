@@ -138,6 +138,8 @@ func TestL1OtherServersAreTold(t *testing.T) {
 		f := newFake()
 		f.notifications = true
 		d := start(t, f)
+		synctest.Wait()
+		f.hello(7)
 		told := func() int {
 			time.Sleep(time.Second)
 			f.mu.Lock()

@@ -21,37 +21,14 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { d.listen(ctx) })
 	wg.Go(func() { d.send(ctx) })
+	wg.Go(func() { d.greet(ctx) })
 	wg.Wait()
 }
 
 func (d *Dispatcher) listen(ctx context.Context) {
-	defer d.cfg.Metrics.ListenUp(false)
+	defer d.connected(false)
 	for ctx.Err() == nil {
-		err := d.store.Listen(ctx, func(n storage.Notice) {
-			d.cfg.Metrics.NotifyReceived()
-			for _, q := range n.Queues {
-				d.notified(q)
-			}
-			if d.cfg.Claims != nil && len(n.Claims) > 0 {
-				d.cfg.Claims(n.Claims)
-			}
-			if d.cfg.Own != nil && n.Own {
-				d.cfg.Own()
-			}
-		}, func(up bool) {
-			d.cfg.Metrics.ListenUp(up)
-			d.listening.Store(up)
-			if d.cfg.Listening != nil {
-				d.cfg.Listening(up)
-			}
-			if !up {
-				return
-			}
-			// What was sent while the connection was down is lost.
-			for _, q := range d.all() {
-				q.wake()
-			}
-		})
+		err := d.store.Listen(ctx, d.hear, d.connected)
 		if errors.Is(err, storage.ErrNotSupported) {
 			return
 		}
@@ -59,6 +36,57 @@ func (d *Dispatcher) listen(ctx context.Context) {
 			d.log.WarnContext(ctx, "listening to notifications ended; trying again", "error", err)
 			pause(ctx, time.Second)
 		}
+	}
+}
+
+// hear takes in what some server has sent, this one too.
+func (d *Dispatcher) hear(n storage.Notice) {
+	if n.Hello.Server != 0 && d.servers.hear(n.Hello) {
+		// It may have known nothing of this server until a moment ago, and have told nothing.
+		d.wakeAll()
+	}
+	if len(n.Queues)+len(n.Claims) == 0 && !n.Own {
+		return
+	}
+	d.cfg.Metrics.NotifyReceived()
+	for _, q := range n.Queues {
+		d.notified(q)
+	}
+	if d.cfg.Claims != nil && len(n.Claims) > 0 {
+		d.cfg.Claims(n.Claims)
+	}
+	if d.cfg.Own != nil && n.Own {
+		d.cfg.Own()
+	}
+}
+
+// connected notes the state of the notification connection. Whether the others tell what they
+// do is not known before they have heard of this server.
+func (d *Dispatcher) connected(up bool) {
+	d.cfg.Metrics.ListenUp(up)
+	d.servers.connected(up)
+	d.passTold()
+	if up {
+		// What was sent while the connection was down is lost.
+		d.wakeAll()
+	}
+}
+
+// passTold passes on whether the others tell this server what they do.
+func (d *Dispatcher) passTold() {
+	if d.cfg.Listening == nil {
+		return
+	}
+	d.toldMu.Lock() // so that the last one to pass it on says how it is
+	defer d.toldMu.Unlock()
+	d.cfg.Listening(d.servers.areTold())
+}
+
+// wakeAll makes all queues look, soon also below their fronts, since something may have been
+// missed.
+func (d *Dispatcher) wakeAll() {
+	for _, q := range d.all() {
+		q.missed()
 	}
 }
 

@@ -184,8 +184,8 @@ func (q *queue) all() []*waiter {
 }
 
 // pick begins a look: it takes waiters in the order of their arrival into one
-// statement. A call with its own bound on bytes is alone in its statement, and two calls
-// with one claim id are never in the same.
+// statement. A call with its own bound on bytes is alone in its statement, as is every call
+// where claims are not joined, and two calls with one claim id are never in the same.
 func (q *queue) pick(cause Cause) *flight {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -236,7 +236,7 @@ func (q *queue) pick(cause Cause) *flight {
 			Max: want, Lease: w.lease, WorkerID: w.req.WorkerID, ClaimID: id,
 			MaxPayloadBytes: w.req.MaxPayloadBytes,
 		})
-		if w.req.MaxPayloadBytes > 0 {
+		if w.req.MaxPayloadBytes > 0 || q.d.cfg.ClaimsAlone {
 			break
 		}
 	}

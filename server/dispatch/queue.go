@@ -275,6 +275,16 @@ func (q *queue) wakeSince(since time.Time) {
 	}
 }
 
+// missed is wake where it is not known what became claimable, nor since when it is ready.
+func (q *queue) missed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.belowAt = q.belowSoon(q.d.cfg.Now())
+	if q.running {
+		q.lookFor(CauseWake)
+	}
+}
+
 // delayed says that a message is ready at local time at, and on the clock of the database at
 // ready.
 func (q *queue) delayed(at, ready time.Time) {

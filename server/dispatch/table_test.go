@@ -43,6 +43,8 @@ type table struct {
 	looks      int
 	heard      []func(storage.Notice)
 	lookFor    time.Duration // how long a look takes
+	lag        time.Duration // how long a hello is under way
+	notices    int           // that were sent, without the hellos
 }
 
 func (s *table) now() time.Time { return time.Now().Add(s.skew) }
@@ -209,7 +211,10 @@ func (s *table) Notify(_ context.Context, n storage.Notice) error {
 	s.mu.Lock()
 	heard := slices.Clone(s.heard)
 	deaf := s.deaf
-	if s.failNotify > 0 {
+	if n.Hello.Server == 0 {
+		s.notices++
+	}
+	if s.failNotify > 0 && n.Hello.Server == 0 {
 		s.failNotify--
 		s.mu.Unlock()
 		return storage.ErrUnavailable
@@ -218,9 +223,16 @@ func (s *table) Notify(_ context.Context, n storage.Notice) error {
 	if deaf {
 		return nil
 	}
-	for _, h := range heard {
-		h(n)
+	deliver := func() {
+		for _, h := range heard {
+			h(n)
+		}
 	}
+	if n.Hello.Server != 0 && s.lag > 0 {
+		time.AfterFunc(s.lag, deliver)
+		return nil
+	}
+	deliver()
 	return nil
 }
 
@@ -249,26 +261,29 @@ func (h *house) request(wait time.Duration) Request {
 func openHouse(t *testing.T, tells bool) *house {
 	t.Helper()
 	h := &house{table: &table{tells: tells}, id: 1}
-	server := func() *Dispatcher {
-		cfg := Config{
-			Store: h.table, Logger: slog.New(slog.DiscardHandler), Metrics: noMetrics{},
-			Resolve: func(context.Context, string) (storage.Queue, bool, error) {
-				return storage.Queue{}, false, nil
-			},
-			PollInterval: time.Second, MaxWait: 20 * time.Second, MaxWaiters: 2000,
-			StatementTimeout: 10 * time.Second, MaxWireBytes: 1 << 20,
-			Now: time.Now, Jitter: func() float64 { return 0 },
-		}
-		d := New(cfg)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); d.Run(ctx) }()
-		t.Cleanup(func() { cancel(); d.Close(); <-done })
-		return d
-	}
-	h.a, h.b = server(), server()
+	h.a, h.b = h.server(t), h.server(t)
 	time.Sleep(time.Millisecond)
 	return h
+}
+
+// server starts one more.
+func (h *house) server(t *testing.T) *Dispatcher {
+	t.Helper()
+	cfg := Config{
+		Store: h.table, Logger: slog.New(slog.DiscardHandler), Metrics: noMetrics{},
+		Resolve: func(context.Context, string) (storage.Queue, bool, error) {
+			return storage.Queue{}, false, nil
+		},
+		PollInterval: time.Second, MaxWait: 20 * time.Second, MaxWaiters: 2000,
+		StatementTimeout: 10 * time.Second, MaxWireBytes: 1 << 20,
+		Now: time.Now, Jitter: func() float64 { return 0 },
+	}
+	d := New(cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); d.Run(ctx) }()
+	t.Cleanup(func() { cancel(); d.Close(); <-done })
+	return d
 }
 
 // pass lets a message go through server a, so that its front moves on.

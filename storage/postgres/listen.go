@@ -34,7 +34,8 @@ const (
 
 // Notify implements storage.Store: the payload is a list of the ids of the queues, as
 // <queue>@<microseconds> where a time belongs to them, and, as c<queue>:<position>, of the
-// messages whose claims may have ended.
+// messages whose claims may have ended. A hello is h<server>, in hexadecimal digits, with a
+// question mark where it asks.
 func (s *Store) Notify(ctx context.Context, n storage.Notice) error {
 	if s.listen == nil {
 		return nil
@@ -71,6 +72,13 @@ func payloads(n storage.Notice) []string {
 	for _, ref := range n.Claims {
 		add(fmt.Sprintf("c%d:%d", ref.QueueID, ref.Position))
 	}
+	if n.Hello.Server != 0 {
+		word := "h" + strconv.FormatUint(n.Hello.Server, 16)
+		if n.Hello.Asks {
+			word += "?"
+		}
+		add(word)
+	}
 	if b.Len() > 0 {
 		out = append(out, b.String())
 	}
@@ -92,6 +100,13 @@ func noticeOf(payload string) storage.Notice {
 			at, err2 := strconv.ParseInt(position, 10, 64)
 			if err == nil && err2 == nil {
 				n.Claims = append(n.Claims, storage.Ref{QueueID: int32(id), Position: at})
+			}
+			continue
+		}
+		if server, ok := strings.CutPrefix(word, "h"); ok {
+			server, asks := strings.CutSuffix(server, "?")
+			if id, err := strconv.ParseUint(server, 16, 64); err == nil && id != 0 {
+				n.Hello = storage.Hello{Server: id, Asks: asks}
 			}
 			continue
 		}
@@ -188,7 +203,8 @@ func (s *Store) await(ctx context.Context, conn *pgx.Conn, heard func(storage.No
 	defer cancel()
 	n, err := conn.WaitForNotification(wait)
 	if err == nil {
-		if said := noticeOf(n.Payload); len(said.Queues) > 0 || len(said.Claims) > 0 || said.Own {
+		said := noticeOf(n.Payload)
+		if len(said.Queues) > 0 || len(said.Claims) > 0 || said.Own || said.Hello.Server != 0 {
 			heard(said)
 		}
 		return nil

@@ -35,6 +35,9 @@ func listen(t *testing.T, s storage.Store) listener {
 			for _, ref := range n.Claims {
 				l.claims <- ref
 			}
+			if n.Hello.Server != 0 {
+				t.Errorf("a hello that nobody said: %v", n.Hello)
+			}
 		}, func(up bool) { l.ups <- up }); err != nil {
 			t.Errorf("listen: %v", err)
 		}
@@ -91,6 +94,7 @@ func TestNotificationsReachAnotherServer(t *testing.T) {
 	// What is not ours is no reason to stumble.
 	d.exec(t, "SELECT pg_notify('queuebox', 'c,c1,c1:,c:1,c1:2:3,cx:1,c1:x')")
 	d.exec(t, "SELECT pg_notify('queuebox', 'hello, 7, 7@, 7@x, @7')")
+	d.exec(t, "SELECT pg_notify('queuebox', 'h,h?,h0,hx,h12345678123456789,h-1')")
 	d.exec(t, "SELECT pg_notify('queuebox', '')")
 	require.NoError(t, d.store.Notify(t.Context(), queues(9)))
 	require.EqualValues(t, 9, await(t, l.wakes, "9"))

@@ -39,6 +39,7 @@ func notifications(t *testing.T, e *env) {
 	ctx, stop := context.WithCancel(t.Context())
 	woken := make(chan storage.QueueReady, 100)
 	claims := make(chan storage.Ref, 100)
+	hellos := make(chan storage.Hello, 100)
 	up := make(chan bool, 100)
 	done := make(chan error, 1)
 	go func() {
@@ -48,6 +49,9 @@ func notifications(t *testing.T, e *env) {
 			}
 			for _, ref := range n.Claims {
 				claims <- ref
+			}
+			if n.Hello.Server != 0 {
+				hellos <- n.Hello
 			}
 		}, func(is bool) { up <- is })
 	}()
@@ -65,6 +69,13 @@ func notifications(t *testing.T, e *env) {
 	ref := storage.Ref{QueueID: e.queue.ID, Position: 1<<62 + 1}
 	require.NoError(t, e.store.Notify(t.Context(), storage.Notice{Claims: []storage.Ref{ref}}))
 	require.Equal(t, ref, receive(t, claims, "a claim (T6)"))
+
+	for _, hello := range []storage.Hello{{Server: 1}, {Server: 1<<64 - 1, Asks: true}} {
+		require.NoError(t, e.store.Notify(t.Context(), storage.Notice{Hello: hello}))
+		require.Equal(t, hello, receive(t, hellos, "a hello (W1)"))
+		require.NoError(t, other.Notify(t.Context(), storage.Notice{Hello: hello}))
+		require.Equal(t, hello, receive(t, hellos, "its own hello"))
+	}
 
 	if e.in.Sever != nil {
 		e.sever(t)
