@@ -37,10 +37,10 @@ func (s Statement) Holds(text string) bool {
 // Commits tells whether a transaction that changes data commits with this statement:
 // it is a COMMIT, or it stands alone and writes.
 func (s Statement) Commits() bool {
-	if keyword(s.SQL) == "COMMIT" {
+	switch {
+	case keyword(s.SQL) == "COMMIT":
 		return true
-	}
-	if s.InTransaction {
+	case s.InTransaction, begins(s.SQL):
 		return false
 	}
 	var text strings.Builder
@@ -52,6 +52,10 @@ func (s Statement) Commits() bool {
 	upper := strings.ReplaceAll(text.String(), "FOR UPDATE", "")
 	return strings.Contains(upper, "INSERT INTO") || strings.Contains(upper, "UPDATE ") || strings.Contains(upper, "DELETE FROM")
 }
+
+// begins tells whether a transaction begins with a statement, or with the first of several in
+// one text.
+func begins(sql string) bool { return slices.Contains([]string{"BEGIN", "START"}, keyword(sql)) }
 
 // keyword is the first word of a statement, comments left out, in upper case.
 func keyword(sql string) string {
@@ -169,6 +173,9 @@ func (t *tap) request(b []byte) bool {
 		switch keyword(sql) {
 		case "BEGIN", "START":
 			t.begun, t.earlier = true, nil
+			if strings.Contains(sql, ";") {
+				t.earlier = []string{sql} // a statement went with it
+			}
 		case "COMMIT", "ROLLBACK", "END", "ABORT":
 			t.begun, t.earlier = false, nil
 		default:

@@ -26,9 +26,23 @@ type call struct {
 // runs are the methods of session that run a statement.
 var runs = []string{"change", "one", "each"}
 
-// isRun tells one of them from others of the name.
+// steps are the functions that make a step of session.together, with the method that it is run
+// by where it goes alone.
+var steps = map[string]string{"reading": "each", "changing": "change", "matching": "change"}
+
+// runBy is the method that runs the statement of a call, empty where it runs none.
+func runBy(c *ast.CallExpr) string {
+	name := called(c)
+	if slices.Contains(runs, name) {
+		return name
+	}
+	return steps[name]
+}
+
+// isRun tells one of the methods from others of the name; together and oneByOne run the
+// statements of steps, which are told where a step is made.
 func isRun(fn *ast.FuncDecl) bool {
-	if fn.Recv == nil || !slices.Contains(runs, fn.Name.Name) {
+	if fn.Recv == nil || !slices.Contains(append([]string{"together", "oneByOne"}, runs...), fn.Name.Name) {
 		return false
 	}
 	star, ok := fn.Recv.List[0].Type.(*ast.StarExpr)
@@ -127,6 +141,13 @@ func (g *goSource) read(fn *ast.FuncDecl) {
 				one.shared = len(list) > 1
 				g.calls[statement] = append(g.calls[statement], one)
 			}
+		} else if steps[name] != "" && len(c.Args) >= 2 {
+			list := g.statements(fn, c.Args[0])
+			for _, statement := range list {
+				one := g.step(fn, name, c)
+				one.shared = len(list) > 1
+				g.calls[statement] = append(g.calls[statement], one)
+			}
 		} else if w := g.wrapper(name); w != nil && w.statement < len(c.Args) {
 			for _, statement := range g.statements(fn, c.Args[w.statement]) {
 				out := call{at: g.fset.Position(c.Pos()).String(), method: w.method, names: []string{}, dest: -1}
@@ -193,8 +214,8 @@ func wraps(fn *ast.FuncDecl) *wrapper {
 		return nil
 	}
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
-		if c, ok := n.(*ast.CallExpr); ok && slices.Contains(runs, called(c)) {
-			w.method = called(c)
+		if c, ok := n.(*ast.CallExpr); ok && runBy(c) != "" {
+			w.method = runBy(c)
 		}
 		return true
 	})
@@ -378,6 +399,23 @@ func (g *goSource) call(fn *ast.FuncDecl, method string, c *ast.CallExpr) call {
 		if len(c.Args) > 3 {
 			out.dest = scanned(c.Args[3])
 		}
+	}
+	for _, e := range given {
+		g.collect(fn, e, &out, map[string]bool{})
+	}
+	slices.Sort(out.names)
+	out.names = slices.Compact(out.names)
+	return out
+}
+
+// step is a call that a step stands for: the statement comes first, then the arguments and what
+// reads the rows, or how many rows it is to match and the arguments.
+func (g *goSource) step(fn *ast.FuncDecl, name string, c *ast.CallExpr) call {
+	out := call{at: g.fset.Position(c.Pos()).String(), method: steps[name], names: []string{}, dest: -1}
+	given := c.Args[2:]
+	if name == "reading" {
+		given = c.Args[1:2]
+		out.dest = scanned(c.Args[2])
 	}
 	for _, e := range given {
 		g.collect(fn, e, &out, map[string]bool{})

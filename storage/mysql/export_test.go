@@ -1,6 +1,9 @@
 package mysql
 
 import (
+	"context"
+	"database/sql"
+
 	"github.com/queuebox/queuebox/storage/rowlock"
 )
 
@@ -36,3 +39,15 @@ func Judge(version string, settings map[string]string, clockStands bool, url str
 	j, err := judge(s, t)
 	return j.unsafe, j.durability, err
 }
+
+// Pool makes a pool as the store has one.
+func Pool(url string) (*sql.DB, error) {
+	t, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return t.pool(minPacket)
+}
+
+// Begin makes a transaction as the store has them.
+func Begin(ctx context.Context, conn *sql.Conn) (rowlock.Transaction, error) { return begin(ctx, conn) }

@@ -142,15 +142,17 @@ func engine(c Config, database string) *rowlock.Engine {
 		qualifier = "`" + database + "`."
 	}
 	return &rowlock.Engine{
-		Name:      "mysql",
-		Queries:   queries,
-		Now:       now,
-		Compile:   rowlock.Positional,
-		Begin:     begin,
-		Insert:    insert,
-		Qualifier: qualifier,
-		Values:    values{},
-		Errors:    meaning{},
+		Name:    "mysql",
+		Queries: queries,
+		Now:     now,
+		Compile: rowlock.Positional,
+		Begin:   begin,
+		Insert:  insert,
+		// With ClientFoundRows it counts as the driver does: what was found, changed or not.
+		MatchedRows: "SELECT ROW_COUNT()",
+		Qualifier:   qualifier,
+		Values:      values{},
+		Errors:      meaning{},
 	}
 }
 

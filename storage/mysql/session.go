@@ -90,22 +90,71 @@ func (t target) pool(maxPacket int) (*sql.DB, error) {
 // would not let COMMIT have a ctx.
 type transaction struct {
 	*sql.Conn
-	done bool
+	begun, done bool
 }
 
 var _ rowlock.Transaction = (*transaction)(nil)
 
-// begin starts a transaction. It says READ WRITE because the default of a session is not
-// ours alone.
-func begin(ctx context.Context, conn *sql.Conn) (rowlock.Transaction, error) {
-	if _, err := conn.ExecContext(ctx, "START TRANSACTION READ WRITE"); err != nil {
+// startTransaction says READ WRITE because the default of a session is not ours alone.
+const startTransaction = "START TRANSACTION READ WRITE"
+
+// maxWithStart bounds the arguments of a statement that goes in one text with startTransaction.
+// One for which the text has no room would be prepared, and that is for single statements; twice
+// so much, for what is escaped, has room in the smallest packet that serves.
+const maxWithStart = 4 << 20
+
+// begin makes a transaction, which starts in one round trip with its first statement.
+func begin(_ context.Context, conn *sql.Conn) (rowlock.Transaction, error) {
+	return &transaction{Conn: conn}, nil
+}
+
+// start makes the text of a statement, with the start of the transaction in front of the first.
+// The driver answers with the rows, or the count, of the statement: the start has none.
+func (t *transaction) start(ctx context.Context, query string, args []any) (string, error) {
+	if t.begun {
+		return query, nil
+	}
+	t.begun = true
+	bytes := 0
+	for _, v := range args {
+		switch v := v.(type) {
+		case string:
+			bytes += len(v)
+		case []byte:
+			bytes += len(v)
+		}
+	}
+	if bytes <= maxWithStart {
+		return startTransaction + ";\n" + query, nil
+	}
+	_, err := t.Conn.ExecContext(ctx, startTransaction)
+	return query, err
+}
+
+// ExecContext implements rowlock.Querier.
+func (t *transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	query, err := t.start(ctx, query, args)
+	if err != nil {
 		return nil, err
 	}
-	return &transaction{Conn: conn}, nil
+	return t.Conn.ExecContext(ctx, query, args...)
+}
+
+// QueryContext implements rowlock.Querier.
+func (t *transaction) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	query, err := t.start(ctx, query, args)
+	if err != nil {
+		return nil, err
+	}
+	return t.Conn.QueryContext(ctx, query, args...)
 }
 
 // Commit implements rowlock.Transaction.
 func (t *transaction) Commit(ctx context.Context) error {
+	if !t.begun {
+		t.done = true
+		return nil
+	}
 	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
@@ -115,16 +164,16 @@ func (t *transaction) Commit(ctx context.Context) error {
 			cancel()
 		}
 	})()
-	_, err := t.ExecContext(patient, "COMMIT")
+	_, err := t.Conn.ExecContext(patient, "COMMIT")
 	t.done = err == nil
 	return err
 }
 
 // Rollback implements rowlock.Transaction.
 func (t *transaction) Rollback(ctx context.Context) error {
-	if t.done {
+	if t.done || !t.begun {
 		return nil
 	}
-	_, err := t.ExecContext(ctx, "ROLLBACK")
+	_, err := t.Conn.ExecContext(ctx, "ROLLBACK")
 	return err
 }

@@ -98,6 +98,7 @@ func parseURL(raw string) (target, error) {
 	c.ParseTime = true
 	c.ClientFoundRows = true // D10: a row that was found counts, changed or not
 	c.InterpolateParams = true
+	c.MultiStatements = true          // several statements of a transaction in one round trip
 	c.Logger = &driversql.NopLogger{} // what it would say comes back as an error too
 	return t, nil
 }

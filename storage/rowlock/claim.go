@@ -89,6 +89,9 @@ type claiming struct {
 	wireBytes, payloadBytes int64
 	// moved says that delayed messages were moved.
 	moved bool
+	// guards makes the rows of the calls with a claim id, and goes with what locks the first
+	// messages.
+	guards []step
 }
 
 func servedCalls(n int) []storage.ClaimOutcome {
@@ -207,15 +210,17 @@ func (k *claiming) run(ctx context.Context) (verdict, error) {
 		}
 	}
 	if allowed > 0 {
-		if err := k.guard(ctx); err != nil || k.met {
-			return rollback, err
-		}
+		k.guard()
 	}
 	taken, err := k.take(ctx, allowed)
-	if err != nil {
+	if err != nil || k.met {
 		return rollback, err
 	}
-	claimed, err := k.deal(ctx, taken)
+	var next []step
+	if k.due && len(taken) < want {
+		next = append(next, k.next())
+	}
+	claimed, err := k.deal(ctx, taken, next)
 	if err != nil {
 		return rollback, err
 	}
@@ -226,11 +231,6 @@ func (k *claiming) run(ctx context.Context) (verdict, error) {
 	}
 	if l != nil {
 		if err := l.spend(ctx, claimed, &k.res); err != nil {
-			return rollback, err
-		}
-	}
-	if k.due && len(taken) < want {
-		if err := k.next(ctx); err != nil {
 			return rollback, err
 		}
 	}
@@ -261,10 +261,10 @@ func (k *claiming) serialise(ctx context.Context, there bool) error {
 }
 
 // next reads when the next delayed message becomes ready: what was due is in the ready set now.
-func (k *claiming) next(ctx context.Context) error {
+func (k *claiming) next() step {
 	k.res.NextReady = time.Time{}
 	list := args(a("queue_id", k.p.QueueID), a("now", k.c.s.engine.Values.Time(k.res.Now)))
-	return k.c.each(ctx, qClaimNext, list, func(rows *sql.Rows) error {
+	return reading(qClaimNext, list, func(rows *sql.Rows) error {
 		err := rows.Scan(&k.res.NextReady)
 		k.res.NextReady = k.res.NextReady.UTC()
 		return err
@@ -296,7 +296,7 @@ func (k *claiming) take(ctx context.Context, limit int) ([]candidate, error) {
 	due := 0
 	if k.due {
 		err := k.lock(ctx, qClaimDue, &line, args(a("queue_id", k.p.QueueID), a("now", v.Time(k.res.Now)), a("limit", int64(maxDue))))
-		if err != nil {
+		if err != nil || k.met {
 			return nil, err
 		}
 		due = len(line)
@@ -313,7 +313,7 @@ func (k *claiming) take(ctx context.Context, limit int) ([]candidate, error) {
 			a("queue_id", k.p.QueueID), a("urgency", part.urgency), a("ready_time", v.Time(part.ready)), a("last_urgency", part.last),
 			a("limit", int64(n)),
 		))
-		if err != nil {
+		if err != nil || k.met {
 			return nil, err
 		}
 	}
@@ -336,14 +336,23 @@ func (k *claiming) take(ctx context.Context, limit int) ([]candidate, error) {
 	return taken, k.move(ctx, behind)
 }
 
+// lock locks messages by a statement. The first one of a claim makes the rows of its claim ids
+// before; where one of them is there meanwhile, met says so, and nothing has happened.
 func (k *claiming) lock(ctx context.Context, q statement, into *[]candidate, list []Arg) error {
-	return k.c.each(ctx, q, list, func(rows *sql.Rows) error {
+	guards := k.guards
+	k.guards = nil
+	err := k.c.together(ctx, append(guards, reading(q, list, func(rows *sql.Rows) error {
 		var m candidate
 		err := rows.Scan(&m.id, &m.urgency, &m.ready, &m.payloadBytes, &m.wireBytes, &m.claimable)
 		m.ready = m.ready.UTC()
 		*into = append(*into, m)
 		return err
-	})
+	}))...)
+	if err != nil && len(guards) > 0 && k.c.s.engine.Errors.Duplicate(err) {
+		k.met = true
+		return nil
+	}
+	return err
 }
 
 // fits counts a message against the bounds of the answer: rows are cut before they are
@@ -385,10 +394,11 @@ func (k *claiming) move(ctx context.Context, due []candidate) error {
 	return k.c.exactly(ctx, qClaimMove, len(due), k.c.list(list))
 }
 
-// deal leases messages to the calls, in the order of the calls.
-func (k *claiming) deal(ctx context.Context, taken []candidate) ([]storage.Claimed, error) {
+// deal leases messages to the calls, in the order of the calls, and runs what is to be read
+// besides.
+func (k *claiming) deal(ctx context.Context, taken []candidate, besides []step) ([]storage.Claimed, error) {
 	if len(taken) == 0 {
-		return nil, nil
+		return nil, k.c.together(ctx, besides...)
 	}
 	var (
 		tokens = make([]storage.Token, len(taken))
@@ -414,17 +424,17 @@ func (k *claiming) deal(ctx context.Context, taken []candidate) ([]storage.Claim
 		}
 		ends[i] = n
 	}
-	if err := k.c.exactly(ctx, qClaimLease, len(taken), k.c.list(leases), a("queue_id", k.p.QueueID)); err != nil {
-		return nil, err
-	}
 	claimed := make([]storage.Claimed, len(taken))
-	err := k.c.each(ctx, qClaimTaken, args(k.c.ids(ids)), func(rows *sql.Rows) error {
-		m, err := k.c.scanClaimed(rows)
-		if i, ok := place[idOf(m.Message.Ref.Position)]; ok {
-			claimed[i] = m
-		}
-		return err
-	})
+	err := k.c.together(ctx, append([]step{
+		matching(qClaimLease, len(taken), k.c.list(leases), a("queue_id", k.p.QueueID)),
+		reading(qClaimTaken, args(k.c.ids(ids)), func(rows *sql.Rows) error {
+			m, err := k.c.scanClaimed(rows)
+			if i, ok := place[idOf(m.Message.Ref.Position)]; ok {
+				claimed[i] = m
+			}
+			return err
+		}),
+	}, besides...)...)
 	if err != nil {
 		return nil, err
 	}

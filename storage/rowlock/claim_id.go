@@ -119,7 +119,7 @@ func (k *claiming) heldBy(call earlier) []storage.HeldClaim {
 // guard makes the rows of the calls that have a claim id, before the claim looks for messages.
 // The key of the rows is what two running calls of one id meet at (C14): the second waits for the
 // first, nothing of it happens, and its next look finds the row.
-func (k *claiming) guard(ctx context.Context) error {
+func (k *claiming) guard() {
 	var list [][]any
 	for i, call := range k.p.Calls {
 		if call.ClaimID != (storage.ClaimID{}) && k.res.Calls[i].Status == storage.ClaimServed {
@@ -127,16 +127,11 @@ func (k *claiming) guard(ctx context.Context) error {
 		}
 	}
 	if len(list) == 0 {
-		return nil
+		return
 	}
 	// In one order, whatever that of the calls: two claims may have several ids in common.
 	slices.SortFunc(list, func(x, y []any) int { return cmp.Compare(x[0].(string), y[0].(string)) })
-	_, err := k.c.change(ctx, qClaimCallAdd, a("queue_id", k.p.QueueID), k.c.list(list))
-	if err != nil && k.c.s.engine.Errors.Duplicate(err) {
-		k.met = true
-		return nil
-	}
-	return err
+	k.guards = []step{matching(qClaimCallAdd, len(list), a("queue_id", k.p.QueueID), k.c.list(list))}
 }
 
 // note keeps which messages the calls with a claim id have got; a call that got none leaves no

@@ -54,20 +54,20 @@ func (s *Store) diagnose(ctx context.Context, what string, claims []storage.Held
 		now time.Time
 	)
 	err := s.read(ctx, what+": diagnose", func(c *session) (err error) {
-		out, err = c.diagnose(ctx, claims)
-		if err == nil {
-			now, err = c.now(ctx)
-		}
+		out, now, err = c.diagnose(ctx, claims)
 		return err
 	})
 	return out, now, err
 }
 
-func (c *session) diagnose(ctx context.Context, claims []storage.HeldClaim) ([]facts, error) {
+// diagnose reads the clock with each statement, after it: the last one may be any of them.
+func (c *session) diagnose(ctx context.Context, claims []storage.HeldClaim) ([]facts, time.Time, error) {
 	out := make([]facts, len(claims))
 	if len(claims) == 0 {
-		return out, nil
+		now, err := c.now(ctx)
+		return out, now, err
 	}
+	var now time.Time
 	list := func(want func(f *facts) bool) [][]any {
 		var rows [][]any
 		for i := range out {
@@ -79,9 +79,9 @@ func (c *session) diagnose(ctx context.Context, claims []storage.HeldClaim) ([]f
 		}
 		return rows
 	}
-	for _, step := range []struct {
+	for _, part := range []struct {
 		want func(f *facts) bool
-		read func(context.Context, [][]any, []storage.HeldClaim, []facts) error
+		read func([][]any, []storage.HeldClaim, []facts) step
 	}{
 		{func(*facts) bool { return true }, c.diagnoseLive},
 		{func(f *facts) bool { return !f.held() }, c.diagnoseHistory},
@@ -89,19 +89,19 @@ func (c *session) diagnose(ctx context.Context, claims []storage.HeldClaim) ([]f
 		{func(f *facts) bool { return f.own == nil && !f.live.found && !f.end.found }, c.diagnoseLive},
 		{func(f *facts) bool { return f.own == nil && f.waits() }, c.diagnoseOthers},
 	} {
-		if rows := list(step.want); len(rows) > 0 {
-			if err := step.read(ctx, rows, claims, out); err != nil {
-				return nil, err
+		if rows := list(part.want); len(rows) > 0 {
+			if err := c.together(ctx, part.read(rows, claims, out), clock(&now)); err != nil {
+				return nil, now, err
 			}
 		}
 	}
-	return out, nil
+	return out, now, nil
 }
 
 // diagnoseLive reads the live rows. The last bit of a position is part of it, and no part of the
 // id, so a message that has an ordering key is no answer for a position that has none.
-func (c *session) diagnoseLive(ctx context.Context, list [][]any, claims []storage.HeldClaim, out []facts) error {
-	return c.each(ctx, qDiagnoseLive, args(c.list(list)), func(rows *sql.Rows) error {
+func (c *session) diagnoseLive(list [][]any, claims []storage.HeldClaim, out []facts) step {
+	return reading(qDiagnoseLive, args(c.list(list)), func(rows *sql.Rows) error {
 		var (
 			i, state, attempt       int64
 			key                     sql.NullInt64
@@ -133,8 +133,8 @@ func (c *session) diagnoseLive(ctx context.Context, list [][]any, claims []stora
 	})
 }
 
-func (c *session) diagnoseHistory(ctx context.Context, list [][]any, _ []storage.HeldClaim, out []facts) error {
-	return c.each(ctx, qDiagnoseHistory, args(c.list(list)), func(rows *sql.Rows) error {
+func (c *session) diagnoseHistory(list [][]any, _ []storage.HeldClaim, out []facts) step {
+	return reading(qDiagnoseHistory, args(c.list(list)), func(rows *sql.Rows) error {
 		var (
 			i                  int64
 			r                  record
@@ -150,8 +150,8 @@ func (c *session) diagnoseHistory(ctx context.Context, list [][]any, _ []storage
 	})
 }
 
-func (c *session) diagnoseFinished(ctx context.Context, list [][]any, claims []storage.HeldClaim, out []facts) error {
-	return c.each(ctx, qDiagnoseFinished, args(c.list(list)), func(rows *sql.Rows) error {
+func (c *session) diagnoseFinished(list [][]any, claims []storage.HeldClaim, out []facts) step {
+	return reading(qDiagnoseFinished, args(c.list(list)), func(rows *sql.Rows) error {
 		var (
 			i         int64
 			settled   sql.NullTime
@@ -178,8 +178,8 @@ func (c *session) diagnoseFinished(ctx context.Context, list [][]any, claims []s
 	})
 }
 
-func (c *session) diagnoseOthers(ctx context.Context, list [][]any, _ []storage.HeldClaim, out []facts) error {
-	return c.each(ctx, qDiagnoseOthers, args(c.list(list)), func(rows *sql.Rows) error {
+func (c *session) diagnoseOthers(list [][]any, _ []storage.HeldClaim, out []facts) step {
+	return reading(qDiagnoseOthers, args(c.list(list)), func(rows *sql.Rows) error {
 		var i int64
 		err := rows.Scan(&i)
 		if err == nil {

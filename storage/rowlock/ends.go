@@ -40,10 +40,9 @@ func (c *session) bury(ctx context.Context, now time.Time, what []burial) error 
 		ids[i] = idOf(b.ref.Position)
 		rows[i] = []any{ids[i], b.ref.QueueID, b.state, b.reason, b.action, refund}
 	}
-	if err := c.exactly(ctx, qDeadCopy, len(rows), c.list(rows), a("now", c.s.engine.Values.Time(now))); err != nil {
-		return err
-	}
-	return c.remove(ctx, ids)
+	return c.together(
+		ctx, matching(qDeadCopy, len(rows), c.list(rows), a("now", c.s.engine.Values.Time(now))), matching(qMessageDelete, len(ids), c.ids(ids)),
+	)
 }
 
 // remove deletes live messages that were copied before in the same transaction, and whose

@@ -24,6 +24,10 @@ type Engine struct {
 	Begin func(ctx context.Context, conn *sql.Conn) (Transaction, error)
 	// CountByRow: a statement that changes rows returns the count as a row (SQL Server).
 	CountByRow bool
+	// MatchedRows is the statement that tells how many rows the one before it in the same text
+	// matched. Where it is set, the driver takes several statements in one text, and several of a
+	// transaction go in one round trip (session.together); else they go one after the other.
+	MatchedRows string
 	// ClaimLock serialises the claims of a queue, within the transaction; nil where row locks
 	// suffice. An error that matches ErrBusy says that the lock was not had in time.
 	ClaimLock func(ctx context.Context, tx Transaction, queueID int32) error

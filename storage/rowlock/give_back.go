@@ -23,22 +23,25 @@ func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage
 	var res storage.GiveBackResult
 	err := s.write(ctx, "give back", func(c *session) (_ verdict, err error) {
 		res = storage.GiveBackResult{}
-		if res.Now, err = c.now(ctx); err != nil {
-			return rollback, err
-		}
 		// A head that is given back steps behind one that was redriven meanwhile (O7).
 		keys, err := c.lockKeys(ctx, refs, waitTaken)
 		if err != nil {
 			return rollback, err
 		}
+		var (
+			locked []lockedClaim
+			calls  = int64(1)
+			steps  = []step{clock(&res.Now)}
+		)
 		if p.ClaimID != (storage.ClaimID{}) {
-			n, err := c.change(ctx, qClaimCallDrop, a("queue_id", p.QueueID), c.list([][]any{{s.engine.Values.TokenText(p.ClaimID)}}))
-			if err != nil || n == 0 {
-				return rollback, err
-			}
+			steps = append(steps, changing(
+				qClaimCallDrop, &calls, a("queue_id", p.QueueID), c.list([][]any{{s.engine.Values.TokenText(p.ClaimID)}}),
+			))
 		}
-		locked, err := c.lockHeld(ctx, skipTaken, claims)
-		if err != nil {
+		if len(claims) > 0 {
+			steps = append(steps, c.lockingHeld(skipTaken, claims, &locked))
+		}
+		if err := c.together(ctx, steps...); err != nil || calls == 0 {
 			return rollback, err
 		}
 		if len(locked) == 0 {

@@ -30,9 +30,16 @@ func (c *session) claimRow(h storage.HeldClaim) []any {
 // lockHeld locks the messages of claims, in their order, where the message is still claimed by
 // the token, and tells which those are.
 func (c *session) lockHeld(ctx context.Context, how taken, claims []storage.HeldClaim) ([]lockedClaim, error) {
+	var locked []lockedClaim
 	if len(claims) == 0 {
 		return nil, nil
 	}
+	err := c.together(ctx, c.lockingHeld(how, claims, &locked))
+	return locked, err
+}
+
+// lockingHeld is the step of lockHeld; there are claims.
+func (c *session) lockingHeld(how taken, claims []storage.HeldClaim, locked *[]lockedClaim) step {
 	rows := make([][]any, len(claims))
 	for i, h := range claims {
 		rows[i] = append([]any{i}, c.claimRow(h)...)
@@ -43,13 +50,11 @@ func (c *session) lockHeld(ctx context.Context, how taken, claims []storage.Held
 	if how == waitTaken {
 		q = qHeldWait
 	}
-	locked := make([]lockedClaim, 0, len(claims))
-	err := c.each(ctx, q, args(c.list(rows)), func(rows *sql.Rows) error {
+	return reading(q, args(c.list(rows)), func(rows *sql.Rows) error {
 		var l lockedClaim
 		err := rows.Scan(&l.item, &l.leaseEnd)
 		l.leaseEnd = l.leaseEnd.UTC()
-		locked = append(locked, l)
+		*locked = append(*locked, l)
 		return err
 	})
-	return locked, err
 }

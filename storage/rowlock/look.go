@@ -25,19 +25,19 @@ func (s *Store) Look(ctx context.Context, claims []storage.HeldClaim) (storage.R
 			items[i].Status = storage.ItemApplied
 			list[i] = append([]any{i}, c.claimRow(h)...)
 		}
-		var err error
-		if now, err = c.now(ctx); err != nil || len(claims) == 0 {
-			return err
+		steps := []step{clock(&now)}
+		if len(claims) > 0 {
+			steps = append(steps, reading(qLook, args(c.list(list)), func(rows *sql.Rows) error {
+				var i int
+				var asked sql.NullBool
+				err := rows.Scan(&i, &asked)
+				if items[i].CancelRequested = asked.Bool; !asked.Valid {
+					gone = append(gone, i)
+				}
+				return err
+			}))
 		}
-		return c.each(ctx, qLook, args(c.list(list)), func(rows *sql.Rows) error {
-			var i int
-			var asked sql.NullBool
-			err := rows.Scan(&i, &asked)
-			if items[i].CancelRequested = asked.Bool; !asked.Valid {
-				gone = append(gone, i)
-			}
-			return err
-		})
+		return c.together(ctx, steps...)
 	})
 	if err != nil {
 		return storage.RenewResult{}, err

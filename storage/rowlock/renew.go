@@ -164,11 +164,8 @@ func (r *renewing) once(ctx context.Context, how taken, some []int) (answers []s
 			renewals[n] = append(c.claimRow(claims[l.item]), ceilDuration(it.Lease).Microseconds(), it.MaxLease.Microseconds())
 			leases[n] = []any{l.item, idOf(it.Ref.Position)}
 		}
-		n, err := c.change(ctx, qRenew, c.list(renewals))
-		if err != nil {
-			return rollback, err
-		}
-		err = c.each(ctx, qRenewed, args(c.list(leases)), func(rows *sql.Rows) error {
+		var n int64
+		err = c.together(ctx, changing(qRenew, &n, c.list(renewals)), reading(qRenewed, args(c.list(leases)), func(rows *sql.Rows) error {
 			var (
 				k     int
 				end   time.Time
@@ -185,7 +182,7 @@ func (r *renewing) once(ctx context.Context, how taken, some []int) (answers []s
 				answers[k] = storage.Renewed{Status: storage.ItemLost, Cause: storage.LostLeaseExpired}
 			}
 			return nil
-		})
+		}))
 		return verdict(n > 0), err
 	})
 	return answers, now, err

@@ -221,19 +221,21 @@ func (c *session) apply(ctx context.Context, items []storage.Settlement, all []d
 		}
 		history = append(history, []any{id, token, it.Ref.QueueID, available, it.Action, d.outcome, d.reason})
 	}
-	for _, step := range []struct {
+	var steps []step
+	for _, part := range []struct {
 		q    statement
 		rows [][]any
 	}{{qCompleteCopy, completed}, {qSettleDead, dead}, {qSettleReturn, back}, {qSettleHistory, history}} {
-		for rows := step.rows; len(rows) > 0; {
+		for rows := part.rows; len(rows) > 0; {
 			n := listable(rows)
-			if err := c.exactly(ctx, step.q, n, c.list(rows[:n:n]), clock); err != nil {
-				return err
-			}
+			steps = append(steps, matching(part.q, n, c.list(rows[:n:n]), clock))
 			rows = rows[n:]
 		}
 	}
-	if err := c.remove(ctx, gone); err != nil {
+	if len(gone) > 0 {
+		steps = append(steps, matching(qMessageDelete, len(gone), c.ids(gone)))
+	}
+	if err := c.together(ctx, steps...); err != nil {
 		return err
 	}
 	return c.block(ctx, heads)
