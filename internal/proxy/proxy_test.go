@@ -236,6 +236,7 @@ func TestStatementCommits(t *testing.T) {
 		{proxy.Statement{SQL: "-- commit\nSELECT 1"}, false},
 		{proxy.Statement{SQL: "-- UPDATE t\nSELECT a FROM t FOR UPDATE SKIP LOCKED"}, false},
 		{proxy.Statement{SQL: "BEGIN"}, false},
+		{proxy.Statement{SQL: "START TRANSACTION READ WRITE;\nINSERT INTO t VALUES (1)"}, false},
 	} {
 		require.Equal(t, tc.want, tc.statement.Commits(), "%v", tc.statement)
 	}

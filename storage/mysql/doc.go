@@ -7,6 +7,14 @@
 // checked when the store opens (see check.go), and what a database has that would break a
 // promise stops the start.
 //
+// # Round trips
+//
+// The driver writes arguments into the text, escaped, so nothing is prepared, and takes several
+// statements in one text. A transaction starts in the text of its first statement, and
+// rowlock joins those that need nothing of each other (session.together). ROW_COUNT() tells how
+// many rows each of them matched, as the driver tells it of one alone. Only texts of this
+// package and placeholders go into a statement.
+//
 // # The clock
 //
 // {{now}} is SYSDATE(6), which goes on while a statement waits; NOW(6) stands still from

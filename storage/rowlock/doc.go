@@ -15,6 +15,14 @@
 // matched: on SQL Server the last thing of its file is SELECT @@ROWCOUNT, on MySQL the
 // driver counts what was found, changed or not.
 //
+// # Round trips
+//
+// Statements that need nothing of each other's answers are the steps of one session.together:
+// where the engine takes several statements in one text (Engine.MatchedRows) they are one round
+// trip, elsewhere one each. They stay statements of their own, in the same order, so a lock is
+// had by an earlier one than that which looks or writes. COMMIT always goes alone: its answer is
+// the outcome of the transaction and of nothing else (D8).
+//
 // # The clock
 //
 // {{now}} goes on while a statement waits, so it is read for every row and bounds no range of

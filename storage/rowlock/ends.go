@@ -45,15 +45,6 @@ func (c *session) bury(ctx context.Context, now time.Time, what []burial) error 
 	)
 }
 
-// remove deletes live messages that were copied before in the same transaction, and whose
-// locks it has.
-func (c *session) remove(ctx context.Context, ids []int64) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	return c.exactly(ctx, qMessageDelete, len(ids), c.ids(ids))
-}
-
 // exactly runs a statement that has to match so many rows. Where it matches others, something
 // that was true of them is so no more, such as a lease that was running, and the transaction
 // runs again.
