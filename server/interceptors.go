@@ -4,9 +4,20 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"slices"
 
+	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
+	grpcmeta "github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/selector"
 	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 )
 
 // requestIDHeader carries the request id in both directions.
@@ -23,15 +34,34 @@ type interceptor struct {
 // logging see a panic as the error that recovery makes of it, and every error as the
 // status that the caller gets. Authentication and limits will stand after the error
 // mapping, so that their errors are mapped too.
-func interceptors(log callLog, metrics *callMetrics, m *errorMapper, panicked func()) []interceptor {
-	r := recovery{m, panicked}
+func interceptors(log callLog, metrics *grpcprom.ServerMetrics, m *errorMapper, panicked func()) []interceptor {
+	recoverWith := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
+		panicked()
+		return m.status(ctx, &apiError{reason: internalReason, text: internalText, cause: caught(p)})
+	})
+	// Methods that the server does not have come as streams, and their names from callers: a
+	// series for each would grow without bound.
+	counted := selector.MatchFunc(func(_ context.Context, c grpcmeta.CallMeta) bool { return served(c.Service, c.Method) })
 	return []interceptor{
 		{"request id", requestIDUnary, requestIDStream},
-		{"metrics", metrics.unary, metrics.stream},
+		{"metrics", metrics.UnaryServerInterceptor(), selector.StreamServerInterceptor(metrics.StreamServerInterceptor(), counted)},
 		{"logging", log.unary, log.stream},
-		{"recovery", r.unary, r.stream},
+		{"recovery", recovery.UnaryServerInterceptor(recoverWith), recovery.StreamServerInterceptor(recoverWith)},
 		{"error mapping", m.unary, m.stream},
 	}
+}
+
+// served tells whether the server has a method that is a stream.
+func served(service, method string) bool {
+	for _, d := range []*grpc.ServiceDesc{
+		&queueboxv1.WorkerService_ServiceDesc, &healthpb.Health_ServiceDesc,
+		&reflectionpb.ServerReflection_ServiceDesc, &reflectionalphapb.ServerReflection_ServiceDesc,
+	} {
+		if d.ServiceName == service {
+			return slices.ContainsFunc(d.Streams, func(s grpc.StreamDesc) bool { return s.StreamName == method })
+		}
+	}
+	return false
 }
 
 // chains splits the table.
@@ -55,35 +85,6 @@ func (m *errorMapper) unary(ctx context.Context, req any, _ *grpc.UnaryServerInf
 
 func (m *errorMapper) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	return m.status(ss.Context(), handler(srv, ss))
-}
-
-// recovery makes an error of a panic.
-type recovery struct {
-	errors   *errorMapper
-	panicked func()
-}
-
-func (r recovery) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (_ any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = r.failed(ctx, p)
-		}
-	}()
-	return handler(ctx, req)
-}
-
-func (r recovery) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = r.failed(ss.Context(), p)
-		}
-	}()
-	return handler(srv, ss)
-}
-
-func (r recovery) failed(ctx context.Context, p any) error {
-	r.panicked()
-	return r.errors.status(ctx, &apiError{reason: internalReason, text: internalText, cause: caught(p)})
 }
 
 type requestIDKey struct{}
@@ -137,14 +138,5 @@ func requestIDUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handl
 func requestIDStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, header := withRequestID(ss.Context())
 	_ = ss.SetHeader(header)
-	return handler(srv, contextStream{ss, ctx})
+	return handler(srv, &middleware.WrappedServerStream{ServerStream: ss, WrappedContext: ctx})
 }
-
-// contextStream is a stream with another context.
-type contextStream struct {
-	grpc.ServerStream
-
-	ctx context.Context //nolint:containedctx // a stream has one
-}
-
-func (s contextStream) Context() context.Context { return s.ctx }

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -167,8 +168,8 @@ func New(cfg Config) (*Server, error) {
 	if err := errors.Join(cfg.Registry.Register(waiterGauge(s.api.dispatch)), cfg.Registry.Register(m.joins)); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	calls, err := newCallMetrics(cfg.Registry, s.api.now)
-	if err != nil {
+	calls := grpcprom.NewServerMetrics(grpcprom.WithServerHandlingTimeHistogram())
+	if err := cfg.Registry.Register(calls); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	table := interceptors(callLog{cfg.Logger, s.api.now}, calls, s.api.errors, m.panics.Inc)
@@ -179,7 +180,7 @@ func New(cfg Config) (*Server, error) {
 	s.health = health.NewServer()
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
-	calls.learn(s.grpc)
+	calls.InitializeMetrics(s.grpc)
 	s.http = s.handler()
 	s.setHealth(healthpb.HealthCheckResponse_NOT_SERVING)
 	return s, nil

@@ -136,7 +136,10 @@ class WorkerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Work(self, request_iterator, context):
-        """Work delivers messages as they become claimable, never more than the credit given.
+        """Work delivers messages as they become claimable, never more than the credit given, and
+        takes settlements and renewals. While the database is away the stream stays open for half
+        a minute; the client ends it by a half-close, after which nothing more is delivered and
+        what was sent before is answered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
