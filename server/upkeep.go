@@ -27,6 +27,8 @@ const (
 	countPause = 2 * storage.CountEvery
 	// countTimeout bounds a count of everything, which is made of many small statements.
 	countTimeout = 5 * time.Minute
+	// keyIdle is how long what is kept of an ordering key outlives its last message, about.
+	keyIdle = time.Minute
 	// maxUpkeepPause bounds the pause while the database fails.
 	maxUpkeepPause = 10 * time.Second
 )
@@ -131,7 +133,7 @@ func (u *upkeep) sweepKeys(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := u.now()
 		call, cancel := context.WithTimeout(ctx, statementTimeout)
-		res, err := u.store.SweepKeys(call, storage.SweepKeysParams{After: after, Limit: upkeepRows})
+		res, err := u.store.SweepKeys(call, storage.SweepKeysParams{After: after, Limit: upkeepRows, IdleFor: keyIdle})
 		cancel()
 		u.told(ctx, "keys", err)
 		u.ready(res.Ready, since(res.Now, u.now().Sub(began)))

@@ -62,6 +62,11 @@ type SweepKeysParams struct {
 	After int64
 	// Limit bounds the keys looked at; at least 1.
 	Limit int
+	// IdleFor asks to leave what is kept of a key until nothing has used it for about so long:
+	// where the next message of the key has to make it anew, a database that keeps old versions
+	// of rows for somebody's snapshot has one more in its indexes each time. A backend to which
+	// that does not matter may remove it at once. With 0 every backend does.
+	IdleFor time.Duration
 }
 
 // SweepKeysResult tells what became of them.

@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"time"
+
+	"github.com/queuebox/queuebox/storage"
 )
 
 // What the tests of this package look at from outside.
@@ -51,4 +53,9 @@ func (v *Vacuumer) Vacuum(ctx context.Context, s *Store, rows int64) ([]string, 
 	}
 	clear(v.v.rest)
 	return s.vacuum(ctx, &v.v, rows)
+}
+
+// SweepKeysAt is SweepKeys at a time of the process.
+func (s *Store) SweepKeysAt(ctx context.Context, p storage.SweepKeysParams, now time.Time) (storage.SweepKeysResult, error) {
+	return s.sweepKeysAt(ctx, p, now)
 }

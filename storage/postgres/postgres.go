@@ -71,6 +71,8 @@ type Store struct {
 	retainLock sync.Mutex // over retainKeys
 	retainKeys keyPass
 
+	keyUse keyUse
+
 	incomingBound, markedBound *ownBound
 
 	vacuumOnce sync.Once

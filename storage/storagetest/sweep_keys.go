@@ -15,6 +15,7 @@ import (
 func sweepKeysRules() []rule {
 	return []rule{
 		{name: "O9_idle_keys_go_and_nothing_else_changes", clocks: bothClocks, run: sweepKeysIdle},
+		{name: "O9_idle_keys_may_stay_for_a_while", clocks: bothClocks, run: sweepKeysIdleFor},
 		{name: "O9_a_whole_pass_by_pages", clocks: settable, run: sweepKeysPages},
 		{name: "O7_a_blocked_key_stays", clocks: settable, run: sweepKeysBlocked},
 	}
@@ -71,6 +72,29 @@ func sweepKeysIdle(t *testing.T, e *env) {
 	e.completeNext(t, cs[0])
 	e.checkKeys(t)
 	e.claimN(t, 10)
+}
+
+// sweepKeysIdleFor: with IdleFor a backend may keep idle keys or not; nobody sees a difference.
+func sweepKeysIdleFor(t *testing.T, e *env) {
+	e.sweepKeys(t, 100) // what other tests left behind
+	sweep := func() (removed int) {
+		res, err := e.store.SweepKeys(t.Context(), storage.SweepKeysParams{Limit: 100, IdleFor: time.Hour})
+		require.NoError(t, err)
+		return res.Removed
+	}
+	refs := e.many(t, 2, ordered("a"))
+	cs := e.claimKeyed(t, refs[0])
+	require.Zero(t, sweep(), "in use")
+	e.completeNext(t, cs[0])
+	e.complete(t, e.claimKeyed(t, refs[1])[0])
+	removed := sweep()
+	require.LessOrEqual(t, removed, 1)
+	again := e.many(t, 2, ordered("a"))
+	e.completeNext(t, e.claimKeyed(t, again[0])[0])
+	e.checkKeys(t)
+	e.complete(t, e.claimKeyed(t, again[1])[0])
+	sum, _ := e.sweepKeys(t, 100)
+	require.Equal(t, 1, sum.Removed, "and goes when it may not stay")
 }
 
 func sweepKeysPages(t *testing.T, e *env) {

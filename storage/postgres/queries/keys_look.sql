@@ -2,16 +2,22 @@
 -- a key that no message needs, whose row can go; a block by a message that is there no more, or
 -- in a queue that passes over dead ones now; and a key without a head, or with one that has let
 -- an earlier message wait and that nobody holds. Each is looked at again under its lock.
+-- A key that was made or locked by transaction $3 or a later one, which its xmin and xmax tell for
+-- as long as nothing froze them, was in use a while ago and is left where it is. age() of no
+-- transaction, or of a frozen one, is the largest there is.
 -- Leans on ordering_key_pkey, message_head, message_parked, message_pkey, queue_pkey, dead_pkey.
 WITH page AS MATERIALIZED (
-    SELECT k.key_id, k.queue_id, k.blocked_by
-    FROM queuebox.ordering_key k
+    SELECT k.key_id, k.queue_id, k.blocked_by,
+        age(k.xmin) BETWEEN 0 AND n.since OR age(k.xmax) BETWEEN 0 AND n.since AS used
+    FROM queuebox.ordering_key k, (
+        SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint - $3::bigint AS since
+    ) n
     WHERE k.key_id > $1::bigint
     ORDER BY k.key_id
     LIMIT $2::bigint
 ),
 seen AS MATERIALIZED (
-    SELECT p.key_id, p.queue_id, p.blocked_by,
+    SELECT p.key_id, p.queue_id, p.blocked_by, p.used,
         (SELECT m.position FROM queuebox.message m WHERE m.key_id = p.key_id AND m.place < 2 LIMIT 1) AS head,
         (SELECT m.position FROM queuebox.message m WHERE m.key_id = p.key_id AND m.place = 2
             ORDER BY m.position LIMIT 1) AS next,
@@ -21,7 +27,8 @@ seen AS MATERIALIZED (
             false) END AS blocked
     FROM page p
 )
-SELECT clock_timestamp(), (SELECT array_agg(DISTINCT p.queue_id) FROM page p), rest.key_id, work.key_id, work.idle
+SELECT clock_timestamp(), (SELECT array_agg(DISTINCT p.queue_id) FROM page p), rest.key_id, work.key_id, work.idle,
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 FROM (SELECT 1) one
 LEFT JOIN LATERAL (
     SELECT p.key_id FROM page p WHERE (SELECT count(*) FROM page) >= $2::bigint ORDER BY p.key_id DESC LIMIT 1
@@ -30,7 +37,7 @@ LEFT JOIN LATERAL (
     SELECT s.key_id, s.head IS NULL AND s.next IS NULL AND NOT s.blocked AS idle
     FROM seen s
     WHERE (s.blocked_by IS NOT NULL AND NOT s.blocked)
-       OR (s.head IS NULL AND s.next IS NULL AND NOT s.blocked)
+       OR (s.head IS NULL AND s.next IS NULL AND NOT s.blocked AND NOT s.used)
        OR (s.next IS NOT NULL AND (NOT s.blocked OR s.next < s.blocked_by) AND CASE
             WHEN s.head IS NULL THEN true
             WHEN s.next > s.head THEN false
