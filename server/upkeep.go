@@ -19,6 +19,11 @@ const (
 	// upkeepShare is the part of the time that a loop may keep the database busy: after a
 	// call it rests this many times as long.
 	upkeepShare = 20
+	// maxRest bounds that rest. A call that took long, because the database hung or because it
+	// waited for a lock, says nothing about what the next one costs; twenty times a hang of some
+	// seconds would leave ordering keys without a head for minutes (O9), and last attempts
+	// without their end (C18).
+	maxRest = 3 * time.Second
 	// endPause lies between two sweeps of ended leases, so that many ends are one sweep.
 	endPause = 20 * time.Millisecond
 	// sweepRows bounds what a page of the pass over all messages looks at: it only reads them.
@@ -95,7 +100,7 @@ func (u *upkeep) sweepAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := u.now()
 		res, err := u.sweep(ctx, storage.SweepParams{After: after, Limit: sweepRows})
-		rest := upkeepShare * u.now().Sub(began)
+		rest := u.rest(began)
 		switch {
 		case err != nil:
 			failures++
@@ -138,7 +143,7 @@ func (u *upkeep) sweepKeys(ctx context.Context) {
 		u.told(ctx, "keys", err)
 		u.ready(res.Ready, since(res.Now, u.now().Sub(began)))
 		u.keyed.see(res.Queues...)
-		rest := upkeepShare * u.now().Sub(began)
+		rest := u.rest(began)
 		switch {
 		case err != nil:
 			failures++
@@ -164,7 +169,7 @@ func (u *upkeep) retain(ctx context.Context) {
 		res, err := u.store.Retain(call, storage.RetainParams{Limit: upkeepRows})
 		cancel()
 		u.told(ctx, "retention", err)
-		rest := upkeepShare * u.now().Sub(began)
+		rest := u.rest(began)
 		switch {
 		case err != nil:
 			failures++
@@ -213,6 +218,11 @@ func (u *upkeep) told(ctx context.Context, what string, err error) {
 			u.log.WarnContext(ctx, "upkeep failed; it is tried again", "what", what, "error", err)
 		}
 	}
+}
+
+// rest is the pause after a call that has just ended.
+func (u *upkeep) rest(began time.Time) time.Duration {
+	return min(upkeepShare*u.now().Sub(began), maxRest)
 }
 
 func (u *upkeep) backoff(failures int) time.Duration {

@@ -104,3 +104,73 @@ func TestUpkeep_O9_KeysGoPageByPage(t *testing.T) {
 		}
 	})
 }
+
+// hanging is an upkeep of a database that hangs once, for as long as hang, in the first call of
+// each loop.
+type hanging struct {
+	storage.Upkeep
+
+	hang time.Duration
+
+	mu    sync.Mutex
+	calls map[string][]time.Time
+}
+
+func (h *hanging) call(name string) {
+	h.mu.Lock()
+	h.calls[name] = append(h.calls[name], time.Now())
+	first := len(h.calls[name]) == 1
+	h.mu.Unlock()
+	if first {
+		time.Sleep(h.hang)
+	} else {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (h *hanging) Sweep(context.Context, storage.SweepParams) (storage.SweepResult, error) {
+	h.call("sweep")
+	return storage.SweepResult{}, nil
+}
+
+func (h *hanging) SweepKeys(context.Context, storage.SweepKeysParams) (storage.SweepKeysResult, error) {
+	h.call("keys")
+	return storage.SweepKeysResult{}, nil
+}
+
+func (h *hanging) Retain(context.Context, storage.RetainParams) (storage.RetainResult, error) {
+	h.call("retention")
+	return storage.RetainResult{More: true}, nil
+}
+
+func (h *hanging) Count(context.Context, storage.CountParams) (storage.CountResult, error) {
+	return storage.CountResult{}, nil
+}
+
+// TestUpkeep_O9_C18_ADatabaseThatHungIsSweptAgainSoon has calls that take as long as a statement
+// may: what they left undone is not left for twenty times as long.
+func TestUpkeep_O9_C18_ADatabaseThatHungIsSweptAgainSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, err := newMetrics(prometheus.NewRegistry(), 10, "test", "fake")
+		require.NoError(t, err)
+		h := &hanging{hang: statementTimeout - time.Millisecond, calls: map[string][]time.Time{}}
+		u := &upkeep{
+			store: h, ends: newEnds(), metrics: m, log: slog.New(slog.DiscardHandler), now: time.Now,
+			keyed: newKeyedQueues(), jitter: func() float64 { return 0.5 }, failing: map[string]bool{},
+			ready: func([]int32, time.Time) {},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			u.run(ctx)
+			close(done)
+		}()
+		time.Sleep(h.hang + 5*time.Second)
+		cancel()
+		<-done
+
+		for _, name := range []string{"sweep", "keys", "retention"} {
+			require.Greater(t, len(h.calls[name]), 1, "%s was not called again", name)
+		}
+	})
+}
