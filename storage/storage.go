@@ -310,7 +310,7 @@ type ClaimResult struct {
 	// somebody else has locked.
 	DueEnd bool
 	// NextReady is the earliest ready time of the delayed messages, zero where there is
-	// none; meaningful where some call came back without messages.
+	// none; meaningful where some call came back without messages, or where End is set.
 	NextReady time.Time
 	// Limit says which limit of the queue kept messages back: the calls got fewer than they
 	// asked for, and all that it left. More is false then. L1, L2.

@@ -43,6 +43,8 @@ const (
 	// minLimit is the shortest pause before a queue is asked again whose rate left nothing:
 	// at a high rate several tokens are worth one statement.
 	minLimit = 10 * time.Millisecond
+	// restart is for how long a poller that stopped still knows its queue to be empty.
+	restart = 100 * time.Millisecond
 	// minPoll is the shortest pause between polls of a busy queue on an engine that has
 	// no notifications.
 	minPoll = 50 * time.Millisecond

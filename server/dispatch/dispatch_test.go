@@ -195,7 +195,7 @@ func TestW3EndOfALeaseWakesAWaiter(t *testing.T) {
 			require.Zero(t, d.Leases())
 			before := f.looks()
 			<-begin(t.Context(), d, request(1900*time.Millisecond))
-			require.Equal(t, 2, f.looks()-before, "the first look and one poll")
+			require.Equal(t, 1, f.looks()-before, "one poll: the claim had told that nothing more is there")
 		})
 	})
 }
@@ -307,11 +307,96 @@ func TestW4ManyQueues(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		ended := f.looks()
-		time.Sleep(5 * time.Second)
+		time.Sleep(frontLife + time.Second)
 		require.Equal(t, ended, f.looks(), "nobody waits, so nobody looks")
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		require.Empty(t, d.byName, "nothing is kept")
+	})
+}
+
+// TestW4CallerWhoComesBackCostsNoLook: a worker that waits again as soon as it was served, as a
+// stream does, costs one statement a message, whatever happens or does not happen between.
+func TestW4CallerWhoComesBackCostsNoLook(t *testing.T) {
+	wide := func() Request {
+		r := request(20 * time.Second)
+		r.Max = 100
+		return r
+	}
+	for name, between := range map[string]struct {
+		happens func(f *fakeStore, d *Dispatcher)
+		took    time.Duration // of the next call
+		looks   int           // until it is answered
+	}{
+		"nothing, then a wake": {
+			happens: func(f *fakeStore, d *Dispatcher) {
+				time.AfterFunc(300*time.Millisecond, func() {
+					f.add(0)
+					d.Wake(1)
+				})
+			},
+			took: 300 * time.Millisecond, looks: 1,
+		},
+		"a wake before it comes back": {
+			happens: func(f *fakeStore, d *Dispatcher) {
+				f.add(0)
+				d.Wake(1)
+			},
+			looks: 1,
+		},
+		"a delayed message before it comes back": {
+			happens: func(f *fakeStore, d *Dispatcher) {
+				f.add(50 * time.Millisecond)
+				d.ReadyAt(1, time.Now().Add(50*time.Millisecond), time.Now())
+			},
+			took: 50 * time.Millisecond, looks: 2,
+		},
+		"a message that nobody tells of": {
+			happens: func(f *fakeStore, _ *Dispatcher) { f.add(0) },
+			took:    time.Second, looks: 1,
+		},
+		"a while, and a message that nobody tells of": {
+			happens: func(f *fakeStore, _ *Dispatcher) {
+				time.Sleep(restart)
+				f.add(0)
+			},
+			looks: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				d := start(t, f)
+				f.add(0)
+				position(t, <-begin(t.Context(), d, wide()))
+				synctest.Wait()
+				before := f.looks()
+				require.Equal(t, 1, before)
+				between.happens(f, d)
+				c := <-begin(t.Context(), d, wide())
+				require.Equal(t, int64(1), position(t, c))
+				require.Equal(t, between.took, c.took)
+				require.Equal(t, between.looks, f.looks()-before)
+			})
+		})
+	}
+}
+
+// TestW3DelayedMessageThatAClaimToldOf: the answer that dealt out all that was ready told when
+// the next one is.
+func TestW3DelayedMessageThatAClaimToldOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		d := start(t, f)
+		f.add(0)
+		f.add(400 * time.Millisecond)
+		r := request(20 * time.Second)
+		r.Max = 10
+		require.Equal(t, int64(0), position(t, <-begin(t.Context(), d, r)))
+		c := <-begin(t.Context(), d, r)
+		require.Equal(t, int64(1), position(t, c))
+		require.Equal(t, 400*time.Millisecond, c.took)
+		require.Equal(t, 2, f.looks())
 	})
 }
 

@@ -97,7 +97,11 @@ func (f *fakeStore) Claim(_ context.Context, p storage.ClaimParams) (storage.Cla
 		left -= len(out.Messages)
 	}
 	f.spend(now, left, &res)
+	res.End = res.Limit == storage.LimitNone && res.Calls[len(res.Calls)-1].Status == storage.ClaimServed
 	for i, t := range f.ready {
+		pos := int64(i)
+		free := !f.taken[pos] || !f.leases[pos].After(now)
+		res.End = res.End && (t.After(now) || !free || f.locked[pos])
 		if !f.taken[int64(i)] && (res.NextReady.IsZero() || t.Before(res.NextReady)) && t.After(now) {
 			res.NextReady = t
 		}

@@ -37,6 +37,7 @@ func TestL1ASettlementBesideALook(t *testing.T) {
 		d := start(t, f)
 		first, _ := f.add(0), f.add(0)
 		<-begin(t.Context(), d, request(0))
+		time.Sleep(restart) // what the first look has told is forgotten
 		f.slowAfter = 100 * time.Millisecond
 		waits := begin(t.Context(), d, request(10*time.Second))
 		time.Sleep(50 * time.Millisecond)

@@ -30,9 +30,21 @@ func (q *queue) run() {
 	}
 }
 
-// stop forgets what only a running poller keeps up to date.
+// stop ends the poller. What it knows holds for as long as nothing happens to the queue, so that
+// a caller who comes back at once, as a Work stream does after each delivery, costs no look.
 func (q *queue) stop() {
-	q.running, q.look, q.tail, q.empty = false, false, false, false
+	q.running, q.look, q.tail = false, false, false
+	q.stopped = q.d.cfg.Now()
+}
+
+// start begins a poller. Where the last one knew the queue to be empty a moment ago, and nothing
+// has happened since, it goes on where that one stopped.
+func (q *queue) start() {
+	q.running = true
+	if q.empty && q.stopped.Add(restart).After(q.d.cfg.Now()) {
+		return
+	}
+	q.empty = false
 	q.due, q.retryAt, q.pollAt, q.limitAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	q.limit = storage.LimitNone
 	q.spin, q.poll = 0, q.d.cfg.PollInterval
@@ -335,8 +347,8 @@ func (q *queue) after(f *flight, res storage.ClaimResult, dealt, unfed int) {
 		q.limited(f, res, now)
 		return
 	}
-	if unfed == 0 || res.More && dealt > 0 {
-		// Every call was served, so more may be there.
+	if unfed == 0 && !res.End || res.More && dealt > 0 {
+		// Every call was served, and more may be there.
 		if q.waiting.Len() > 0 {
 			q.lookFor(CauseMore)
 		}

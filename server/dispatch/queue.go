@@ -60,8 +60,10 @@ type queue struct {
 	look  bool
 	cause Cause
 	tail  bool
-	// empty: the last look left a call without messages, and nothing has happened since.
-	empty bool
+	// empty: the last look found the end of what is ready, and nothing has happened since; also
+	// for a while after the poller stopped, at stopped.
+	empty   bool
+	stopped time.Time
 
 	// due is when the next delayed message is ready; retryAt when something that was
 	// ready but could not be had is tried again; pollAt the next poll; notBefore the end
@@ -115,13 +117,16 @@ func (q *queue) register(w *waiter, waits bool) {
 	// A poller that knows the queue to be empty need not look for one more that waits:
 	// it will look when something happens, and once a second. A call with a claim id may
 	// be the repeat of one that was served, so it is looked at once.
-	if q.running && q.empty && waits && w.req.ClaimID == (storage.ClaimID{}) {
+	running := q.running
+	if !running {
+		q.start()
+	}
+	if q.empty && waits && w.req.ClaimID == (storage.ClaimID{}) {
 		w.looked = true
 	} else {
 		q.lookFor(CauseCall)
 	}
-	if !q.running {
-		q.running = true
+	if !running {
 		q.d.work.Add(1)
 		go q.run()
 	}
@@ -140,6 +145,7 @@ func (q *queue) learn(info storage.Queue) {
 	if !unknown {
 		return
 	}
+	q.empty = false // what nobody looked for
 	for _, w := range q.all() {
 		q.setLease(w)
 	}
@@ -270,9 +276,15 @@ func (q *queue) wakeSince(since time.Time) {
 	if !since.IsZero() {
 		q.fronts.lowerAll(since)
 	}
+	q.happened()
+}
+
+// happened makes the poller look, and one that starts later too. The lock is held.
+func (q *queue) happened() {
 	if q.running {
 		q.lookFor(CauseWake)
 	}
+	q.empty = false
 }
 
 // missed is wake where it is not known what became claimable, nor since when it is ready.
@@ -291,7 +303,10 @@ func (q *queue) delayed(at, ready time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.fronts.lowerAll(ready)
-	if q.running && (q.due.IsZero() || at.Before(q.due)) {
+	switch {
+	case !q.running:
+		q.empty = false
+	case q.due.IsZero() || at.Before(q.due):
 		q.due = at
 		q.nudge()
 	}
@@ -320,8 +335,8 @@ func (q *queue) settled(positions []int64) {
 		q.fronts.clear(position)
 	}
 	q.freed += uint64(len(positions))
-	if q.running && q.limit == storage.LimitInFlight {
-		q.lookFor(CauseWake)
+	if q.limit == storage.LimitInFlight {
+		q.happened()
 	}
 }
 

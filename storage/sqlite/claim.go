@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/queuebox/queuebox/storage"
@@ -193,10 +194,9 @@ func (k *claiming) run(ctx, quiet context.Context) (verdict, error) {
 		k.res.End = !k.res.More && k.res.Limit == storage.LimitNone
 		wrote = wrote || moved > 0 || len(found) > 0
 	}
-	for _, call := range k.res.Calls {
-		if len(call.Messages) == 0 {
-			return verdict(wrote), k.nextReady(quiet)
-		}
+	empty := func(call storage.ClaimOutcome) bool { return len(call.Messages) == 0 }
+	if k.res.End || slices.ContainsFunc(k.res.Calls, empty) {
+		return verdict(wrote), k.nextReady(quiet)
 	}
 	return verdict(wrote), nil
 }

@@ -404,6 +404,11 @@ func claimNextReady(t *testing.T, e *env) {
 	res := look()
 	sameTime(t, e.now.Add(20*time.Second), res.NextReady, "the earliest of the queue")
 	require.False(t, res.More)
+	e.one(t)
+	res = e.claimResult(t, storage.ClaimParams{Calls: []storage.ClaimCall{call("A", 2, time.Hour)}})
+	require.Len(t, res.Calls[0].Messages, 1)
+	require.True(t, res.End, "the one that was ready is taken")
+	sameTime(t, e.now.Add(20*time.Second), res.NextReady, "told with the end of what is ready, too")
 }
 
 func claimMore(t *testing.T, e *env) {
