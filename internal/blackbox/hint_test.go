@@ -56,27 +56,18 @@ func costOf(t *testing.T, s *Statements, do func()) float64 {
 	return (more - blocks) / (n - claims)
 }
 
-// cycle sends messages through the queue, ten at a time, with delays where some are given.
-func cycle(t *testing.T, c *Client, queue string, rounds int, delays ...time.Duration) {
+// cycle sends messages through the queue, ten at a time.
+func cycle(t *testing.T, c *Client, queue string, rounds int) {
 	t.Helper()
 	for range rounds {
 		var in queueboxv1.BatchEnqueueRequest
 		for range 10 {
-			r := &queueboxv1.EnqueueRequest{Queue: queue}
-			for _, d := range delays {
-				r.DelayMs = d.Milliseconds()
-			}
-			in.Requests = append(in.Requests, r)
+			in.Requests = append(in.Requests, &queueboxv1.EnqueueRequest{Queue: queue})
 		}
 		_, err := c.BatchEnqueue(within(t), &in)
 		require.NoError(t, err)
-		var wait int64
-		for _, d := range delays {
-			time.Sleep(d)
-			wait = 5000
-		}
 		var req queueboxv1.BatchSettleRequest
-		for _, m := range claimWith(t, c, &queueboxv1.ClaimRequest{Queue: queue, MaxMessages: 10, LeaseMs: 60_000, WaitMs: wait}).GetMessages() {
+		for _, m := range claim(t, c, queue, 10, time.Minute) {
 			req.Items = append(req.Items, &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Complete{
 				Complete: completion(queue, m),
 			}})

@@ -157,7 +157,7 @@ func (j *Joiner) Close() {
 func (j *Joiner) direct(ctx context.Context, run func(ctx context.Context) error) error {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.cfg.StatementTimeout)
 	defer cancel()
-	stop := context.AfterFunc(j.base, cancel)
+	stop := context.AfterFunc(j.base, cancel) //nolint:contextcheck // the joiner's end is not the caller's
 	defer stop()
 	return run(call)
 }
