@@ -85,6 +85,8 @@ type lane[C any] struct {
 	laneConfig[C]
 
 	base context.Context //nolint:containedctx // statements live with the server, not with a caller
+	// splits counts the statements that are being split beside the lane.
+	splits atomic.Int32
 
 	mu      sync.Mutex
 	closed  bool
@@ -350,14 +352,40 @@ func (l *lane[C]) fly(ts []*ticket[C], brief bool) {
 		// One of them did it, and nothing has happened for the others. Halves find it in few
 		// statements.
 		l.metrics.Split(l.name)
-		half := len(ts) / 2
-		l.fly(ts[:half], true)
-		l.fly(ts[half:], true)
+		if brief || !errors.Is(err, storage.ErrLocked) || !l.aside(ts) {
+			l.halves(ts)
+		}
 	case errors.Is(err, storage.ErrLocked) && l.slow != nil:
 		l.slow.take(ts[0])
 	default:
 		answer(ts, err)
 	}
+}
+
+// maxAside bounds the statements of a lane that are split beside it.
+const maxAside = 4
+
+// aside splits a statement that was locked out beside the lane. Each of its parts waits for a
+// moment, and where somebody holds what many of them need these moments add up to many seconds,
+// for which no neighbour waits (E6). False where too many are split so already.
+func (l *lane[C]) aside(ts []*ticket[C]) bool {
+	if l.splits.Add(1) > maxAside {
+		l.splits.Add(-1)
+		return false
+	}
+	l.work.Add(1)
+	go func() {
+		defer l.work.Done()
+		defer l.splits.Add(-1)
+		l.halves(ts)
+	}()
+	return true
+}
+
+func (l *lane[C]) halves(ts []*ticket[C]) {
+	half := len(ts) / 2
+	l.fly(ts[:half], true)
+	l.fly(ts[half:], true)
 }
 
 // divisible tells whether an error proves that nothing has happened, and may be the doing of

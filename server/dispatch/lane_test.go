@@ -428,6 +428,38 @@ func TestE6_Lane_what_somebody_holds_waits_beside_the_lane(t *testing.T) {
 	})
 }
 
+// Somebody holds what many calls of one statement need, and each part of it waits for a moment
+// in vain. Who comes later waits for none of that.
+func TestE6_Lane_no_neighbour_waits_while_a_locked_statement_is_split(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := newTestLane(t)
+		l := newTestLane(t, func(c *laneConfig[int]) { c.slow = slow.lane })
+		free := l.busy(t)
+		var held []<-chan error
+		for i := 1; i <= 100; i++ {
+			held = append(held, l.call(t.Context(), Share{Queue: 1, Conn: i}, one(1), i))
+		}
+		l.mu.Lock()
+		l.answer = func(_ context.Context, calls []int) ([]verdict, error) {
+			if calls[0] > 100 {
+				return nil, nil
+			}
+			time.Sleep(briefWait)
+			return nil, storage.ErrLocked
+		}
+		l.mu.Unlock()
+		free()
+		synctest.Wait()
+		began := time.Now()
+		time.Sleep(lockWait)
+		require.NoError(t, <-l.call(t.Context(), Share{Queue: 1, Conn: 101}, one(1), 101))
+		require.Less(t, time.Since(began), 2*lockWait)
+		for _, answer := range held {
+			require.NoError(t, <-answer) // by the slow lane
+		}
+	})
+}
+
 func TestLane_calls_are_run_again_in_the_order_that_the_verdicts_say(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTestLane(t)
