@@ -131,9 +131,9 @@ type Admin interface {
 // session, where it is set: an idempotency key (E6) or an ordering key that somebody holds. 0
 // is the bounded wait of the backend, about two seconds. No statement waits for the row of a
 // message then: a backend may look again for some milliseconds where many are held, and then the
-// item is answered ItemHeld, and the caller asks again for it alone, without a LockWait. It may be rounded, to nothing too, and a backend that cannot bound the wait of a
-// single statement waits as always for an ordering key. A lock that was not had in time is
-// ErrLocked.
+// item is answered ItemHeld, and the caller asks again for it alone, without a LockWait. The
+// bound may be rounded, to nothing too, and a backend that cannot bound the wait of a single
+// statement waits as always for an ordering key. A lock that was not had in time is ErrLocked.
 type LockWait = time.Duration
 
 // EnqueueParams is one transaction.

@@ -44,7 +44,7 @@ func TestC12OrderedPlansArePinned(t *testing.T) {
 	}
 	const followers, batch = 200000, 50
 	tables := "queuebox.message, queuebox.ordering_key, queuebox.dead, queuebox.settlement, queuebox.completed, queuebox.queue"
-	for _, at := range []string{"planned empty", "analysed empty", "analysed full"} {
+	for _, at := range []string{"planned empty", "analysed empty", "analysed full", "analysed while nothing was leased"} {
 		t.Run(at, func(t *testing.T) {
 			d := newDatabase(t, false)
 			// No statistics but those that the test takes.
@@ -112,8 +112,14 @@ func TestC12OrderedPlansArePinned(t *testing.T) {
 				d.exec(t, "VACUUM ANALYZE "+tables)
 			}
 			d.fillKeys(t, q.ID, followers, 2000)
-			if at == "analysed full" {
+			switch at {
+			case "analysed full":
 				d.exec(t, "VACUUM ANALYZE "+tables)
+			case "analysed while nothing was leased":
+				d.exec(t, "UPDATE queuebox.message SET state = 0 WHERE place = 0")
+				d.exec(t, "VACUUM ANALYZE "+tables)
+				d.exec(t, "UPDATE queuebox.message SET state = 1 WHERE place = 0")
+				d.exec(t, "VACUUM "+tables)
 			}
 			ids, positions, tokens := d.held(t, q.ID, batch)
 			all(ids, positions, tokens, names(batch))
