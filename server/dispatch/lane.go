@@ -373,12 +373,10 @@ func (l *lane[C]) aside(ts []*ticket[C]) bool {
 		l.splits.Add(-1)
 		return false
 	}
-	l.work.Add(1)
-	go func() {
-		defer l.work.Done()
+	l.work.Go(func() {
 		defer l.splits.Add(-1)
 		l.halves(ts)
-	}()
+	})
 	return true
 }
 
