@@ -407,22 +407,8 @@ func (j *Joiner) runSettle(ctx context.Context, calls []*settleCall, wait time.D
 		return nil, err
 	}
 	j.cfg.Settled(res, j.cfg.Now().Sub(began))
-	var held []verdict
-	k := 0
-	for n, c := range calls {
-		c.now = res.Now
-		for i := range c.out {
-			if !open(c.out[i].Status) {
-				continue
-			}
-			c.out[i] = res.Items[k]
-			k++
-			if c.out[i].Status == storage.ItemHeld {
-				held = heldUp(held, len(calls), n)
-			}
-		}
-	}
-	return held, nil
+	return deal(calls, res.Items, func(c *settleCall) ([]storage.Settled, *time.Time) { return c.out, &c.now }, res.Now,
+		func(s *storage.Settled) storage.ItemStatus { return s.Status }), nil
 }
 
 // joinOpen lists the items of calls that have no answer yet.
@@ -442,6 +428,26 @@ func joinOpen[C, T any](calls []C, of func(C) ([]T, func(int) bool)) []T {
 		}
 	}
 	return all
+}
+
+// deal gives the calls the answers to what joinOpen listed, in its order. It says which of them
+// have an item that somebody holds.
+func deal[C, A any](calls []C, answers []A, of func(C) ([]A, *time.Time), now time.Time, status func(*A) storage.ItemStatus) []verdict {
+	var held []verdict
+	for n, c := range calls {
+		out, at := of(c)
+		*at = now
+		for i := range out {
+			if !open(status(&out[i])) {
+				continue
+			}
+			out[i], answers = answers[0], answers[1:]
+			if status(&out[i]) == storage.ItemHeld {
+				held = heldUp(held, len(calls), n)
+			}
+		}
+	}
+	return held
 }
 
 // heldUp notes that call i of n has an item that somebody holds.
@@ -484,20 +490,6 @@ func (j *Joiner) runRenew(ctx context.Context, calls []*renewCall, wait time.Dur
 		return nil, err
 	}
 	j.cfg.Renewed(res)
-	var held []verdict
-	k := 0
-	for n, c := range calls {
-		c.now = res.Now
-		for i := range c.out {
-			if !open(c.out[i].Status) {
-				continue
-			}
-			c.out[i] = res.Items[k]
-			k++
-			if c.out[i].Status == storage.ItemHeld {
-				held = heldUp(held, len(calls), n)
-			}
-		}
-	}
-	return held, nil
+	return deal(calls, res.Items, func(c *renewCall) ([]storage.Renewed, *time.Time) { return c.out, &c.now }, res.Now,
+		func(r *storage.Renewed) storage.ItemStatus { return r.Status }), nil
 }
