@@ -7,7 +7,6 @@ import (
 
 	"github.com/queuebox/queuebox/internal/blackbox"
 	"github.com/queuebox/queuebox/storage"
-	"github.com/queuebox/queuebox/storage/backends"
 )
 
 // depth is a queue with a lot in it that no claim may walk over (C12, O8).
@@ -158,20 +157,8 @@ func BenchmarkClaimDepth(b *testing.B) {
 func deepen(b *testing.B, engine string) *deep {
 	b.Helper()
 	d := &deep{db: open(b, engine)}
-	store, err := backends.Open(b.Context(), d.db.URL, backends.Options{Migrate: true, MaxConns: 4})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = store.Close() })
-	q, err := store.CreateQueue(b.Context(), queueName, storage.QueueSettings{
-		DefaultLease: 30 * time.Second, MinLease: time.Second, MaxLease: 12 * time.Hour, MaxAttempts: 20,
-		Retry:    storage.RetryPolicy{Min: time.Second, Max: time.Hour, Multiplier: 2, Jitter: 0.2},
-		Ordering: storage.OrderingSkipDead, CompletedRetention: 24 * time.Hour,
-	}, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
-	d.store, d.queue, d.conn = store, q.ID, d.db.Open(b)
+	d.store, d.queue = openQueue(b, d.db, 4, 24*time.Hour)
+	d.conn = d.db.Open(b)
 	return d
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/queuebox/queuebox/internal/blackbox"
 	"github.com/queuebox/queuebox/storage"
-	"github.com/queuebox/queuebox/storage/backends"
 )
 
 // BenchmarkPrice says what a message costs PostgreSQL and the program that calls it, in figures
@@ -53,20 +52,8 @@ type price struct {
 func newPrice(b *testing.B, keys, size int) *price {
 	b.Helper()
 	p := &price{db: open(b, blackbox.EnginePostgres), keys: keys, size: size}
-	store, err := backends.Open(b.Context(), p.db.URL, backends.Options{Migrate: true, MaxConns: 2})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = store.Close() })
-	q, err := store.CreateQueue(b.Context(), queueName, storage.QueueSettings{
-		DefaultLease: 30 * time.Second, MinLease: time.Second, MaxLease: 12 * time.Hour, MaxAttempts: 20,
-		Retry:    storage.RetryPolicy{Min: time.Second, Max: time.Hour, Multiplier: 2, Jitter: 0.2},
-		Ordering: storage.OrderingSkipDead, CompletedRetention: time.Hour,
-	}, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
-	p.store, p.queue, p.conn = store, q.ID, p.db.Open(b)
+	p.store, p.queue = openQueue(b, p.db, 2, time.Hour)
+	p.conn = p.db.Open(b)
 	for left := priceBacklog; left > 0; left -= 1000 {
 		p.enqueue(b, 1000)
 	}

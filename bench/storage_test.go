@@ -11,11 +11,11 @@ import (
 	"github.com/queuebox/queuebox/storage/backends"
 )
 
-// overStorage opens the storage in this process: what the server adds is left out, the
-// joining of calls, too.
-func overStorage(b *testing.B, db *blackbox.Database) func(int) cycler {
+// openQueue opens the storage in this process and makes the queue of the benchmark, whose
+// completed messages are kept for so long. The storage is closed with b.
+func openQueue(b *testing.B, db *blackbox.Database, conns int, kept time.Duration) (storage.Store, int32) {
 	b.Helper()
-	store, err := backends.Open(b.Context(), db.URL, backends.Options{Migrate: true, MaxConns: 16})
+	store, err := backends.Open(b.Context(), db.URL, backends.Options{Migrate: true, MaxConns: conns})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -23,12 +23,20 @@ func overStorage(b *testing.B, db *blackbox.Database) func(int) cycler {
 	q, err := store.CreateQueue(b.Context(), queueName, storage.QueueSettings{
 		DefaultLease: 30 * time.Second, MinLease: time.Second, MaxLease: 12 * time.Hour, MaxAttempts: 20,
 		Retry:    storage.RetryPolicy{Min: time.Second, Max: time.Hour, Multiplier: 2, Jitter: 0.2},
-		Ordering: storage.OrderingSkipDead, CompletedRetention: time.Hour,
+		Ordering: storage.OrderingSkipDead, CompletedRetention: kept,
 	}, 0)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return func(int) cycler { return storeCycler{store: store, queue: q.ID} }
+	return store, q.ID
+}
+
+// overStorage calls the storage in this process: what the server adds is left out, the
+// joining of calls, too.
+func overStorage(b *testing.B, db *blackbox.Database) func(int) cycler {
+	b.Helper()
+	store, queue := openQueue(b, db, 16, time.Hour)
+	return func(int) cycler { return storeCycler{store: store, queue: queue} }
 }
 
 type storeCycler struct {

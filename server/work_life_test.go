@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/internal/worktest"
 	"github.com/queuebox/queuebox/storage/faults"
 )
 
@@ -89,20 +90,20 @@ func TestT5DrainTellsWorkStreams(t *testing.T) {
 	h := serve(t, func(c *Config) { c.DrainTimeout = 20 * time.Second })
 	h.enqueueMany(1)
 	w := h.work(h.ctx(), 5, func(s *queueboxv1.WorkStart) { s.ReleaseOnClose = true })
-	m := w.take(1)[0]
+	m := w.Take(1)[0]
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		h.stop()
 	}()
-	out := w.next()
+	out := w.Next()
 	require.Zero(t, out.GetSequence())
 	require.True(t, out.GetDraining())
 	// What has a lease is still served; nothing is delivered any more.
 	h.enqueueMany(1)
-	got := w.ask(&queueboxv1.WorkRequest{Sequence: 2, Credit: 5, Renewals: []*queueboxv1.RenewItem{renewItem(m)}})
+	got := w.Ask(&queueboxv1.WorkRequest{Sequence: 2, Credit: 5, Renewals: []*queueboxv1.RenewItem{renewItem(m)}})
 	require.Positive(t, got.GetRenewResults()[0].GetRenewed().GetLeaseRemainingMs())
-	w.ends()
+	w.Ends()
 	// The worker goes on elsewhere, so its lease was left alone.
 	_, err := h.Complete(h.ctx(), completeItem(m).GetComplete())
 	require.NoError(t, err)
@@ -113,22 +114,20 @@ func TestT5WorkStreamLeavesBeforeItsConnection(t *testing.T) {
 	h := serve(t, func(c *Config) { c.MaxConnectionAge = 2 * time.Second })
 	h.enqueueMany(1)
 	w := h.work(h.ctx(), 5, func(s *queueboxv1.WorkStart) { s.ReleaseOnClose = true })
-	m := w.take(1)[0]
-	require.True(t, w.next().GetDraining())
-	require.NoError(t, w.CloseSend())
-	w.ends()
+	m := w.Take(1)[0]
+	require.True(t, w.Next().GetDraining())
+	w.Leave()
 	_, err := h.Complete(h.ctx(), completeItem(m).GetComplete())
 	require.NoError(t, err, "told to leave, the worker ends the stream and works on")
 }
 
 // TestT3ReleaseOnClose: with the stream its leases end, the attempts stay counted.
 func TestT3ReleaseOnClose(t *testing.T) {
-	for name, leave := range map[string]func(w workClient, cancel func()){
-		"half-close": func(w workClient, _ func()) {
-			require.NoError(w.t, w.CloseSend())
-			w.ends()
+	for name, leave := range map[string]func(w worktest.Stream, cancel func()){
+		"half-close": func(w worktest.Stream, _ func()) {
+			w.Leave()
 		},
-		"cancelled": func(_ workClient, cancel func()) { cancel() },
+		"cancelled": func(_ worktest.Stream, cancel func()) { cancel() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := serve(t)
@@ -136,11 +135,11 @@ func TestT3ReleaseOnClose(t *testing.T) {
 			ctx, cancel := context.WithCancel(h.ctx())
 			defer cancel()
 			w := h.work(ctx, 5, func(s *queueboxv1.WorkStart) { s.ReleaseOnClose = true })
-			ms := w.take(5)
-			w.ask(settleFrame(1, ms[0]))
+			ms := w.Take(5)
+			w.Ask(worktest.Completions(1, ms[0]))
 			// Renewed on the stream it is the stream's as before, renewed elsewhere it is not,
 			// and a settlement elsewhere is seen too.
-			w.ask(&queueboxv1.WorkRequest{Sequence: 2, Renewals: []*queueboxv1.RenewItem{renewItem(ms[1])}})
+			w.Ask(&queueboxv1.WorkRequest{Sequence: 2, Renewals: []*queueboxv1.RenewItem{renewItem(ms[1])}})
 			_, err := h.Renew(h.ctx(), &queueboxv1.RenewRequest{Queue: "q", MessageId: ms[2].GetMessage().GetMessageId(), ClaimToken: ms[2].GetClaimToken(), LeaseMs: 90_000})
 			require.NoError(t, err)
 			_, err = h.Complete(h.ctx(), completeItem(ms[3]).GetComplete())
@@ -177,7 +176,7 @@ func TestT3ACutStreamLeavesItsLeases(t *testing.T) {
 	h.enqueueMany(1)
 	ctx, cancel := context.WithCancel(h.ctx())
 	w := h.work(ctx, 5)
-	m := w.take(1)[0]
+	m := w.Take(1)[0]
 	before := h.dump()
 	cancel()
 	h.eventually("it is gone", func() bool { return h.metric("queuebox_work_streams 0") })
@@ -192,9 +191,8 @@ func TestC18ReleaseOnCloseOfALastAttempt(t *testing.T) {
 	out, err := h.Enqueue(h.ctx(), &queueboxv1.EnqueueRequest{Queue: "q", MaxAttempts: 1})
 	require.NoError(t, err)
 	w := h.work(h.ctx(), 5, func(s *queueboxv1.WorkStart) { s.ReleaseOnClose = true })
-	w.take(1)
-	require.NoError(t, w.CloseSend())
-	w.ends()
+	w.Take(1)
+	w.Leave()
 	h.eventually("it is dead", func() bool {
 		m, err := h.GetMessage(h.ctx(), &queueboxv1.GetMessageRequest{Queue: "q", MessageId: out.GetMessageId()})
 		require.NoError(t, err)
@@ -209,44 +207,44 @@ func TestT3OutstandingBytes(t *testing.T) {
 		h.enqueue("q", size(n))
 	}
 	w := h.work(h.ctx(), 100, func(s *queueboxv1.WorkStart) { s.MaxOutstandingBytes = 1000 })
-	first := w.take(2)
-	out := w.ask(settleFrame(1, first[0]))
+	first := w.Take(2)
+	out := w.Ask(worktest.Completions(1, first[0]))
 	require.Nil(t, out.GetSettleResults()[0].GetError())
-	third := w.take(1)[0]
+	third := w.Take(1)[0]
 	// The next one is larger than the bound, so it comes when nothing else is outstanding,
 	// also where another call settles what is.
-	w.ask(settleFrame(2, third))
+	w.Ask(worktest.Completions(2, third))
 	_, err := h.Complete(h.ctx(), completeItem(first[1]).GetComplete())
 	require.NoError(t, err)
-	large := w.take(1)[0]
+	large := w.Take(1)[0]
 	require.Len(t, large.GetMessage().GetPayload(), 2000)
 	require.EqualValues(t, 1, large.GetMessage().GetAttempt(), "what did not fit was refunded")
 	h.enqueue("q", size(10))
-	require.Empty(t, w.ask(&queueboxv1.WorkRequest{Sequence: 3}).GetDeliveries(), "the bound is reached")
-	w.ask(settleFrame(4, large))
-	w.take(1)
+	require.Empty(t, w.Ask(&queueboxv1.WorkRequest{Sequence: 3}).GetDeliveries(), "the bound is reached")
+	w.Ask(worktest.Completions(4, large))
+	w.Take(1)
 }
 
 func TestT6WorkStreamsHearOfWhatTheyWereDelivered(t *testing.T) {
 	h := serve(t)
 	h.enqueueMany(3)
 	w := h.work(h.ctx(), 2)
-	ms := w.take(2)
+	ms := w.Take(2)
 	other := h.work(h.ctx(), 1)
-	other.take(1)
+	other.Take(1)
 	_, err := h.RevokeClaim(h.ctx(), &queueboxv1.RevokeClaimRequest{Queue: "q", MessageId: ms[0].GetMessage().GetMessageId()})
 	require.NoError(t, err)
-	out := w.next()
+	out := w.Next()
 	require.Zero(t, out.GetSequence())
 	require.Len(t, out.GetRevocations(), 1)
 	require.Equal(t, ms[0].GetClaimToken(), out.GetRevocations()[0].GetClaimToken())
 	require.True(t, out.GetRevocations()[0].GetClaimLost())
 	_, err = h.Cancel(h.ctx(), &queueboxv1.CancelRequest{Queue: "q", Target: &queueboxv1.CancelRequest_MessageId{MessageId: ms[1].GetMessage().GetMessageId()}})
 	require.NoError(t, err)
-	out = w.next()
+	out = w.Next()
 	require.Equal(t, ms[1].GetClaimToken(), out.GetRevocations()[0].GetClaimToken())
 	require.False(t, out.GetRevocations()[0].GetClaimLost())
-	require.Empty(t, other.ask(&queueboxv1.WorkRequest{Sequence: 1}).GetRevocations())
+	require.Empty(t, other.Ask(&queueboxv1.WorkRequest{Sequence: 1}).GetRevocations())
 }
 
 // TestWorkPanicsInTheStoreFailWhatWasAskedOfIt and nothing else: others may be joined with it.
@@ -256,7 +254,7 @@ func TestWorkPanicsInTheStoreFailWhatWasAskedOfIt(t *testing.T) {
 	m := h.claim()
 	h.faults.Inject(faults.Settle, faults.Fault{Times: 1, Strike: func() { panic("on purpose") }})
 	w := h.work(h.ctx(), 5)
-	out := w.ask(settleFrame(1, m))
+	out := w.Ask(worktest.Completions(1, m))
 	require.Equal(t, queueboxv1.ErrorReason_ERROR_REASON_INTERNAL, out.GetSettleResults()[0].GetError().GetReason())
 	require.True(t, h.metric("queuebox_panics_total 1"))
 	_, err := h.Complete(h.ctx(), completeItem(m).GetComplete())

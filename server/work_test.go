@@ -3,80 +3,26 @@ package server
 import (
 	"context"
 	"fmt"
-	"io"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/internal/worktest"
 	"github.com/queuebox/queuebox/storage/faults"
 )
 
-type workClient struct {
-	grpc.BidiStreamingClient[queueboxv1.WorkRequest, queueboxv1.WorkResponse]
-	t *testing.T
-}
-
 // work opens a Work stream on the queue "q" with some credit.
-func (h *harness) work(ctx context.Context, credit int32, change ...func(*queueboxv1.WorkStart)) workClient {
+func (h *harness) work(ctx context.Context, credit int32, change ...func(*queueboxv1.WorkStart)) worktest.Stream {
 	h.t.Helper()
-	stream, err := h.Work(ctx)
-	require.NoError(h.t, err)
-	w := workClient{stream, h.t}
 	start := &queueboxv1.WorkStart{Queue: "q", WorkerId: "w"}
 	for _, c := range change {
 		c(start)
 	}
-	w.send(&queueboxv1.WorkRequest{Start: start, Credit: credit})
-	return w
-}
-
-func (w workClient) send(req *queueboxv1.WorkRequest) {
-	w.t.Helper()
-	require.NoError(w.t, w.Send(req))
-}
-
-// next is the next frame, whatever it is.
-func (w workClient) next() *queueboxv1.WorkResponse {
-	w.t.Helper()
-	out, err := w.Recv()
-	require.NoError(w.t, err)
-	require.NotNil(w.t, out.GetServerTime(), "D11")
-	return out
-}
-
-// take reads frames until n messages were delivered; nothing else may come between.
-func (w workClient) take(n int) []*queueboxv1.ClaimedMessage {
-	w.t.Helper()
-	var out []*queueboxv1.ClaimedMessage
-	for len(out) < n {
-		f := w.next()
-		require.Zero(w.t, f.GetSequence())
-		require.NotEmpty(w.t, f.GetDeliveries(), "%v", f)
-		out = append(out, f.GetDeliveries()...)
-	}
-	require.Len(w.t, out, n)
-	return out
-}
-
-// ask sends a frame and reads its answer, which must come next.
-func (w workClient) ask(req *queueboxv1.WorkRequest) *queueboxv1.WorkResponse {
-	w.t.Helper()
-	w.send(req)
-	out := w.next()
-	require.Equal(w.t, req.GetSequence(), out.GetSequence(), "%v", out)
-	return out
-}
-
-// ends requires that the stream ends OK now.
-func (w workClient) ends() {
-	w.t.Helper()
-	out, err := w.Recv()
-	require.ErrorIs(w.t, err, io.EOF, "%v", out)
+	return worktest.Open(ctx, h.t, h.WorkerServiceClient, start, credit)
 }
 
 // eventually waits until something has come about.
@@ -100,41 +46,29 @@ func (h *harness) enqueueMany(n int) {
 	require.NoError(h.t, err)
 }
 
-// settleFrame completes messages; they name no queue, so it is that of the stream.
-func settleFrame(sequence int64, ms ...*queueboxv1.ClaimedMessage) *queueboxv1.WorkRequest {
-	req := &queueboxv1.WorkRequest{Sequence: sequence}
-	for _, m := range ms {
-		item := completeItem(m)
-		item.GetComplete().Queue = ""
-		req.Settlements = append(req.Settlements, item)
-	}
-	return req
-}
-
 func TestT3NeverMoreDeliveriesThanCredit(t *testing.T) {
 	h := serve(t)
 	w := h.work(h.ctx(), 3)
 	h.enqueueMany(10)
-	ms := w.take(3)
+	ms := w.Take(3)
 	for i, m := range ms {
 		require.Equal(t, fmt.Sprint(i), string(m.GetMessage().GetPayload()), "C9")
 		require.Equal(t, "w", m.GetMessage().GetWorkerId())
 		require.EqualValues(t, 1, m.GetMessage().GetAttempt())
 		require.Positive(t, m.GetLeaseRemainingMs())
 	}
-	out := w.ask(settleFrame(1, ms...))
+	out := w.Ask(worktest.Completions(1, ms...))
 	require.Len(t, out.GetSettleResults(), 3)
 	for i, r := range out.GetSettleResults() {
 		require.Equal(t, queueboxv1.SettleOutcome_SETTLE_OUTCOME_COMPLETED, r.GetOutcome(), "%v", r)
 		require.Equal(t, ms[i].GetMessage().GetMessageId(), r.GetMessageId())
 	}
 	// A settlement gives none back, so nothing comes but answers; then the worker asks again.
-	require.Empty(t, w.ask(&queueboxv1.WorkRequest{Sequence: 2}).GetDeliveries())
-	w.send(&queueboxv1.WorkRequest{Credit: 2})
-	w.send(&queueboxv1.WorkRequest{Credit: 1})
-	require.Equal(t, "3", string(w.take(3)[0].GetMessage().GetPayload()))
-	require.NoError(t, w.CloseSend())
-	w.ends()
+	require.Empty(t, w.Ask(&queueboxv1.WorkRequest{Sequence: 2}).GetDeliveries())
+	w.Write(&queueboxv1.WorkRequest{Credit: 2})
+	w.Write(&queueboxv1.WorkRequest{Credit: 1})
+	require.Equal(t, "3", string(w.Take(3)[0].GetMessage().GetPayload()))
+	w.Leave()
 	require.True(t, h.metric("queuebox_work_delivered_total 6"), "%s", h.scrape())
 	require.True(t, h.metric("queuebox_work_streams 0"))
 }
@@ -143,7 +77,7 @@ func TestT1EachFrameGetsOneAnswerInPlace(t *testing.T) {
 	h := serve(t)
 	h.enqueueMany(3)
 	w := h.work(h.ctx(), 3)
-	ms := w.take(3)
+	ms := w.Take(3)
 	bad := completeItem(ms[0])
 	bad.GetComplete().MessageId = "?"
 	unknown := completeItem(ms[0])
@@ -151,7 +85,7 @@ func TestT1EachFrameGetsOneAnswerInPlace(t *testing.T) {
 	retry := &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Retry{Retry: &queueboxv1.RetryRequest{
 		MessageId: ms[1].GetMessage().GetMessageId(), ClaimToken: ms[1].GetClaimToken(), DelayMs: new(int64(60_000)),
 	}}}
-	out := w.ask(&queueboxv1.WorkRequest{
+	out := w.Ask(&queueboxv1.WorkRequest{
 		Sequence: 7, Settlements: []*queueboxv1.SettleItem{bad, completeItem(ms[0]), {}, retry, unknown},
 		Renewals: []*queueboxv1.RenewItem{renewItem(ms[2]), {MessageId: "?"}},
 	})
@@ -170,21 +104,21 @@ func TestT1EachFrameGetsOneAnswerInPlace(t *testing.T) {
 
 	// More frames at once than the server answers at a time.
 	for i := range 5 * workFlights {
-		w.send(settleFrame(int64(100+i), ms[0]))
+		w.Write(worktest.Completions(int64(100+i), ms[0]))
 	}
 	seen := map[int64]int{}
 	for range 5 * workFlights {
-		f := w.next()
+		f := w.Next()
 		seen[f.GetSequence()]++
 		require.True(t, f.GetSettleResults()[0].GetAlreadySettled(), "S5")
 	}
 	require.Len(t, seen, 5*workFlights)
 
 	// What was sent before the half-close is answered.
-	w.send(settleFrame(200, ms[2]))
+	w.Write(worktest.Completions(200, ms[2]))
 	require.NoError(t, w.CloseSend())
-	require.EqualValues(t, 200, w.next().GetSequence())
-	w.ends()
+	require.EqualValues(t, 200, w.Next().GetSequence())
+	w.Ends()
 }
 
 func TestWorkBadFramesEndTheStreamAndChangeNothing(t *testing.T) {
@@ -238,18 +172,18 @@ func TestWorkBadFramesEndTheStreamAndChangeNothing(t *testing.T) {
 	}
 	t.Run("what was asked before a bad frame is answered", func(t *testing.T) {
 		w := h.work(h.ctx(), 0)
-		w.send(settleFrame(1, m))
-		w.send(&queueboxv1.WorkRequest{Credit: -1})
-		require.Equal(t, queueboxv1.SettleOutcome_SETTLE_OUTCOME_COMPLETED, w.next().GetSettleResults()[0].GetOutcome())
+		w.Write(worktest.Completions(1, m))
+		w.Write(&queueboxv1.WorkRequest{Credit: -1})
+		require.Equal(t, queueboxv1.SettleOutcome_SETTLE_OUTCOME_COMPLETED, w.Next().GetSettleResults()[0].GetOutcome())
 		_, err := w.Recv()
 		requireReason(t, err, codes.InvalidArgument, "INVALID_ARGUMENT")
 	})
 	t.Run("the bound counts what is in hand", func(t *testing.T) {
 		w := h.work(h.ctx(), maxCredit)
-		w.take(1)
-		w.send(&queueboxv1.WorkRequest{Credit: 1})
-		w.ask(&queueboxv1.WorkRequest{Sequence: 1})
-		w.send(&queueboxv1.WorkRequest{Credit: 1})
+		w.Take(1)
+		w.Write(&queueboxv1.WorkRequest{Credit: 1})
+		w.Ask(&queueboxv1.WorkRequest{Sequence: 1})
+		w.Write(&queueboxv1.WorkRequest{Credit: 1})
 		_, err := w.Recv()
 		require.Equal(t, []string{"credit"}, requireReason(t, err, codes.InvalidArgument, "INVALID_ARGUMENT").fields)
 	})
@@ -262,21 +196,21 @@ func TestWorkSurvivesTheDatabase(t *testing.T) {
 	h.enqueueMany(1)
 	h.faults.Inject(faults.Claim, faults.Fault{Refuse: true, Times: 3})
 	w := h.work(h.ctx(), 2)
-	m := w.take(1)[0]
+	m := w.Take(1)[0]
 	h.faults.Inject(faults.Settle, faults.Fault{Refuse: true, Times: 1})
 	h.faults.Inject(faults.Renew, faults.Fault{Refuse: true, Times: 1})
-	req := settleFrame(1, m)
+	req := worktest.Completions(1, m)
 	req.Renewals = []*queueboxv1.RenewItem{renewItem(m)}
-	out := w.ask(req)
+	out := w.Ask(req)
 	require.Equal(t, queueboxv1.ErrorReason_ERROR_REASON_STORAGE_UNAVAILABLE, out.GetSettleResults()[0].GetError().GetReason())
 	require.Equal(t, m.GetClaimToken(), out.GetSettleResults()[0].GetClaimToken())
 	require.Equal(t, queueboxv1.ErrorReason_ERROR_REASON_STORAGE_UNAVAILABLE, out.GetRenewResults()[0].GetError().GetReason())
 	req.Sequence = 2
-	out = w.ask(req)
+	out = w.Ask(req)
 	require.Nil(t, out.GetSettleResults()[0].GetError())
 	require.Nil(t, out.GetRenewResults()[0].GetError())
 	h.enqueueMany(1)
-	w.take(1)
+	w.Take(1)
 }
 
 // TestC17AWorkStreamWaitsForItsQueue: a paused and an unknown queue are no errors.
@@ -285,14 +219,14 @@ func TestC17AWorkStreamWaitsForItsQueue(t *testing.T) {
 	w := h.work(h.ctx(), 10)
 	h.eventually("it waits", func() bool { return h.server.api.dispatch.Waiters() == 1 })
 	h.enqueue("q", "x")
-	w.take(1)
+	w.Take(1)
 	_, err := h.PauseQueue(h.ctx(), &queueboxv1.PauseQueueRequest{Queue: "q"})
 	require.NoError(t, err)
 	h.enqueue("q", "y")
-	require.Empty(t, w.ask(&queueboxv1.WorkRequest{Sequence: 1}).GetDeliveries())
+	require.Empty(t, w.Ask(&queueboxv1.WorkRequest{Sequence: 1}).GetDeliveries())
 	_, err = h.ResumeQueue(h.ctx(), &queueboxv1.ResumeQueueRequest{Queue: "q"})
 	require.NoError(t, err)
-	w.take(1)
+	w.Take(1)
 }
 
 // TestWorkNeverLoops: a claim that comes back empty at once is not repeated at once.

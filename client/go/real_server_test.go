@@ -3,7 +3,6 @@ package queuebox_test
 import (
 	"context"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	queuebox "github.com/queuebox/queuebox/client/go"
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 	"github.com/queuebox/queuebox/internal/proxy"
+	"github.com/queuebox/queuebox/internal/testserver"
 	"github.com/queuebox/queuebox/server"
 	"github.com/queuebox/queuebox/storage"
 	"github.com/queuebox/queuebox/storage/sqlite"
@@ -86,9 +86,8 @@ func newWorld(t *testing.T) *world {
 	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "queue.db")})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	w := &world{store: &hooks{Store: store}, addr: "127.0.0.1:0"}
+	w := &world{store: &hooks{Store: store}, addr: testserver.Anywhere}
 	w.start(t)
-	t.Cleanup(func() { w.stop() })
 	w.proxy = proxy.New(t, w.addr)
 	w.admin = queueboxv1.NewAdminServiceClient(w.dial(t, w.addr).Conn())
 	return w
@@ -103,23 +102,7 @@ func (w *world) start(t *testing.T) {
 	config.QueueDefaults.MinLease = time.Millisecond
 	config.QueueDefaults.Retry.Min = 10 * time.Millisecond
 	config.QueueDefaults.Retry.Max = 50 * time.Millisecond
-	s, err := server.New(config)
-	require.NoError(t, err)
-	var lc net.ListenConfig
-	lis, err := lc.Listen(t.Context(), "tcp", w.addr)
-	require.NoError(t, err)
-	w.addr = lis.Addr().String()
-
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, lis) }()
-	var stopped atomic.Bool
-	w.stop = func() {
-		if stopped.CompareAndSwap(false, true) {
-			cancel()
-			require.NoError(t, <-ended)
-		}
-	}
+	w.addr, w.stop = testserver.Serve(t, config, w.addr)
 }
 
 // dial connects to addr, the server itself or the proxy; the client is closed with the test.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/internal/worktest"
 )
 
 // streamRun is a load of Work streams that are cut and opened again at random, on servers
@@ -123,7 +124,7 @@ func (r *streamRun) stream(ctx context.Context, rnd *rand.Rand) {
 				req.Renewals = append(req.Renewals, renewals(m)...)
 				fallthrough
 			default:
-				req.Settlements = append(req.Settlements, completions(0, m).GetSettlements()...)
+				req.Settlements = append(req.Settlements, worktest.Completions(0, m).GetSettlements()...)
 			}
 		}
 		req.Credit = int32(rnd.IntN(2 * len(out.GetDeliveries())))

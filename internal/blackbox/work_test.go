@@ -2,89 +2,27 @@ package blackbox
 
 import (
 	"context"
-	"io"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/internal/worktest"
 )
 
-// workStream is a Work stream of the queue "q", for tests that read one frame after the other.
-type workStream struct {
-	grpc.BidiStreamingClient[queueboxv1.WorkRequest, queueboxv1.WorkResponse]
-	t *testing.T
-}
-
-func openWork(ctx context.Context, t *testing.T, c *Client, credit int32, start *queueboxv1.WorkStart) workStream {
+// openWork opens a Work stream of the queue "q", for tests that read one frame after the other.
+func openWork(ctx context.Context, t *testing.T, c *Client, credit int32, start *queueboxv1.WorkStart) worktest.Stream {
 	t.Helper()
-	stream, err := c.Work(ctx)
-	require.NoError(t, err)
 	start.Queue, start.WorkerId = "q", "w"
-	w := workStream{stream, t}
-	w.send(&queueboxv1.WorkRequest{Start: start, Credit: credit})
-	return w
+	return worktest.Open(ctx, t, c, start, credit)
 }
 
 func minuteLease() *queueboxv1.WorkStart { return &queueboxv1.WorkStart{LeaseMs: 60_000} }
-
-func (w workStream) send(req *queueboxv1.WorkRequest) {
-	w.t.Helper()
-	require.NoError(w.t, w.Send(req))
-}
-
-func (w workStream) next() *queueboxv1.WorkResponse {
-	w.t.Helper()
-	out, err := w.Recv()
-	require.NoError(w.t, err)
-	require.NotNil(w.t, out.GetServerTime(), "D11")
-	return out
-}
-
-// take reads deliveries, and nothing else, until there are n.
-func (w workStream) take(n int) []*queueboxv1.ClaimedMessage {
-	w.t.Helper()
-	var ms []*queueboxv1.ClaimedMessage
-	for len(ms) < n {
-		out := w.next()
-		require.NotEmpty(w.t, out.GetDeliveries(), "%v", out)
-		require.Zero(w.t, out.GetSequence())
-		ms = append(ms, out.GetDeliveries()...)
-	}
-	require.Len(w.t, ms, n, "T3")
-	return ms
-}
-
-// ask sends a frame and reads its answer, which must come next.
-func (w workStream) ask(req *queueboxv1.WorkRequest) *queueboxv1.WorkResponse {
-	w.t.Helper()
-	w.send(req)
-	out := w.next()
-	require.Equal(w.t, req.GetSequence(), out.GetSequence(), "%v", out)
-	require.Empty(w.t, out.GetDeliveries())
-	return out
-}
-
-func (w workStream) endsOK() {
-	w.t.Helper()
-	out, err := w.Recv()
-	require.ErrorIs(w.t, err, io.EOF, "%v", out)
-}
-
-// completions is a frame that completes messages. It names no queue.
-func completions(sequence int64, ms ...*queueboxv1.ClaimedMessage) *queueboxv1.WorkRequest {
-	req := &queueboxv1.WorkRequest{Sequence: sequence}
-	for _, m := range ms {
-		req.Settlements = append(req.Settlements, &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Complete{Complete: completion("", m)}})
-	}
-	return req
-}
 
 func TestWorkStream(t *testing.T) {
 	EachParallel(t, func(t *testing.T, db *Database) {
@@ -93,13 +31,13 @@ func TestWorkStream(t *testing.T) {
 		t.Run("T3 what was asked for, settled in frames, and no more", func(t *testing.T) {
 			w := openWork(within(t), t, c, 30, minuteLease())
 			ids := enqueueMany(t, c, "q", 50)
-			ms := w.take(30)
+			ms := w.Take(30)
 			for i, m := range ms {
 				require.Equal(t, ids[i], m.GetMessage().GetMessageId(), "C9")
 				require.EqualValues(t, 1, m.GetMessage().GetAttempt())
 				require.InDelta(t, 60_000, m.GetLeaseRemainingMs(), 10_000)
 			}
-			out := w.ask(completions(1, ms...))
+			out := w.Ask(worktest.Completions(1, ms...))
 			for i, r := range out.GetSettleResults() {
 				require.Nil(t, r.GetError())
 				require.Equal(t, ids[i], r.GetMessageId())
@@ -107,16 +45,16 @@ func TestWorkStream(t *testing.T) {
 				require.NotNil(t, r.GetCompleteTime())
 			}
 			require.Len(t, out.GetSettleResults(), 30)
-			w.ask(&queueboxv1.WorkRequest{Sequence: 2})
-			w.send(&queueboxv1.WorkRequest{Credit: 20})
-			rest := w.take(20)
+			w.Ask(&queueboxv1.WorkRequest{Sequence: 2})
+			w.Write(&queueboxv1.WorkRequest{Credit: 20})
+			rest := w.Take(20)
 			// Every settlement stands in its place, whatever becomes of its neighbours.
 			id := func(i int) (string, string) { return rest[i].GetMessage().GetMessageId(), rest[i].GetClaimToken() }
 			retry, dead, release := &queueboxv1.RetryRequest{DelayMs: proto.Int64(60_000)}, &queueboxv1.DeadLetterRequest{ReasonCode: "x"}, &queueboxv1.ReleaseRequest{DelayMs: 60_000}
 			retry.MessageId, retry.ClaimToken = id(0)
 			dead.MessageId, dead.ClaimToken = id(1)
 			release.MessageId, release.ClaimToken = id(2)
-			req := completions(3, rest[3], ms[0])
+			req := worktest.Completions(3, rest[3], ms[0])
 			req.GetSettlements()[1].GetComplete().ClaimToken = rest[4].GetClaimToken()
 			req.Settlements = append(req.Settlements,
 				&queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Retry{Retry: retry}},
@@ -124,7 +62,7 @@ func TestWorkStream(t *testing.T) {
 				&queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Release{Release: release}},
 				&queueboxv1.SettleItem{})
 			req.Renewals = append(renewals(rest[5:7]...), &queueboxv1.RenewItem{MessageId: ids[49], ClaimToken: rest[5].GetClaimToken()})
-			out = w.ask(req)
+			out = w.Ask(req)
 			require.Equal(t, queueboxv1.SettleOutcome_SETTLE_OUTCOME_COMPLETED, out.GetSettleResults()[0].GetOutcome())
 			RequireItem(t, out.GetSettleResults()[1].GetError(), lost("SUPERSEDED"))
 			require.Equal(t, queueboxv1.SettleOutcome_SETTLE_OUTCOME_RETRIED, out.GetSettleResults()[2].GetOutcome())
@@ -134,26 +72,26 @@ func TestWorkStream(t *testing.T) {
 			require.Positive(t, out.GetRenewResults()[1].GetRenewed().GetLeaseRemainingMs())
 			RequireItem(t, out.GetRenewResults()[2].GetError(), lost("SUPERSEDED"))
 			// What was sent before the half-close is answered.
-			w.send(completions(4, rest[5:]...))
+			w.Write(worktest.Completions(4, rest[5:]...))
 			require.NoError(t, w.CloseSend())
-			require.Len(t, w.next().GetSettleResults(), 15)
-			w.endsOK()
+			require.Len(t, w.Next().GetSettleResults(), 15)
+			w.Ends()
 		})
 
 		t.Run("T1 bad frames end the stream and change nothing", func(t *testing.T) {
 			enqueue(t, c, "q", "x")
 			m := claimOne(t, c, "q", time.Minute)
-			bad := completions(0, m)
+			bad := worktest.Completions(0, m)
 			bad.Credit = 1
-			many := completions(1)
+			many := worktest.Completions(1)
 			for range 1001 {
-				many.Settlements = append(many.Settlements, completions(1, m).GetSettlements()...)
+				many.Settlements = append(many.Settlements, worktest.Completions(1, m).GetSettlements()...)
 			}
 			for name, tc := range map[string]struct {
 				frames []*queueboxv1.WorkRequest
 				want   Want
 			}{
-				"no start":         {[]*queueboxv1.WorkRequest{completions(1, m)}, invalid("start")},
+				"no start":         {[]*queueboxv1.WorkRequest{worktest.Completions(1, m)}, invalid("start")},
 				"start twice":      {[]*queueboxv1.WorkRequest{{Start: &queueboxv1.WorkStart{Queue: "q"}}, {Start: &queueboxv1.WorkStart{Queue: "q"}}}, invalid("start")},
 				"no queue":         {[]*queueboxv1.WorkRequest{{Start: &queueboxv1.WorkStart{}}}, invalid("start.queue")},
 				"sequence 0":       {[]*queueboxv1.WorkRequest{{Start: &queueboxv1.WorkStart{Queue: "q"}}, bad}, invalid("sequence")},
@@ -183,7 +121,7 @@ func TestWorkStream(t *testing.T) {
 			id := enqueue(t, c, "q", "x")
 			ctx, cancel := context.WithCancel(within(t))
 			w := openWork(ctx, t, c, 5, &queueboxv1.WorkStart{LeaseMs: 1_500})
-			m := w.take(1)[0]
+			m := w.Take(1)[0]
 			cancel()
 			_, err := w.Recv()
 			require.Equal(t, codes.Canceled, status.Code(err))
@@ -199,8 +137,8 @@ func TestWorkStream(t *testing.T) {
 			ids := enqueueMany(t, c, "q", 4)
 			ctx, cancel := context.WithCancel(within(t))
 			w := openWork(ctx, t, c, 10, &queueboxv1.WorkStart{LeaseMs: 3_600_000, ReleaseOnClose: true})
-			ms := w.take(4)
-			w.ask(completions(1, ms[0]))
+			ms := w.Take(4)
+			w.Ask(worktest.Completions(1, ms[0]))
 			_, err := c.Renew(within(t), &queueboxv1.RenewRequest{Queue: "q", MessageId: ids[1], ClaimToken: ms[1].GetClaimToken()})
 			require.NoError(t, err)
 			cancel()
@@ -223,18 +161,17 @@ func TestWorkStream(t *testing.T) {
 			}
 			enqueue(t, c, "q", string(make([]byte, 3_000)))
 			w := openWork(within(t), t, c, 100, &queueboxv1.WorkStart{LeaseMs: 60_000, MaxOutstandingBytes: 1_000})
-			ms := w.take(2)
-			w.ask(completions(1, ms[0]))
-			third := w.take(1)[0]
-			w.ask(completions(2, third))
-			w.ask(&queueboxv1.WorkRequest{Sequence: 3})
+			ms := w.Take(2)
+			w.Ask(worktest.Completions(1, ms[0]))
+			third := w.Take(1)[0]
+			w.Ask(worktest.Completions(2, third))
+			w.Ask(&queueboxv1.WorkRequest{Sequence: 3})
 			_, err := complete(t, c, "q", ms[1])
 			require.NoError(t, err)
-			large := w.take(1)[0]
+			large := w.Take(1)[0]
 			require.EqualValues(t, 1, large.GetMessage().GetAttempt())
-			w.ask(completions(4, large))
-			require.NoError(t, w.CloseSend())
-			w.endsOK()
+			w.Ask(worktest.Completions(4, large))
+			w.Leave()
 		})
 	})
 }
@@ -275,13 +212,12 @@ func TestT5WorkStreamsAreToldToLeave(t *testing.T) {
 		c := db.Start(t, "--max-connection-age=3s").Client(t)
 		enqueue(t, c, "q", "x")
 		w := openWork(within(t), t, c, 5, &queueboxv1.WorkStart{LeaseMs: 60_000, ReleaseOnClose: true})
-		m := w.take(1)[0]
-		out := w.next()
+		m := w.Take(1)[0]
+		out := w.Next()
 		require.True(t, out.GetDraining())
 		require.Zero(t, out.GetSequence())
-		require.Positive(t, w.ask(&queueboxv1.WorkRequest{Sequence: 1, Renewals: renewals(m)}).GetRenewResults()[0].GetRenewed().GetLeaseRemainingMs())
-		require.NoError(t, w.CloseSend())
-		w.endsOK()
+		require.Positive(t, w.Ask(&queueboxv1.WorkRequest{Sequence: 1, Renewals: renewals(m)}).GetRenewResults()[0].GetRenewed().GetLeaseRemainingMs())
+		w.Leave()
 		_, err := complete(t, c, "q", m)
 		require.NoError(t, err, "the worker was asked to go elsewhere, so it keeps its lease")
 	})
@@ -293,21 +229,21 @@ func TestT6RevocationsReachOnlyTheStreamThatWasDelivered(t *testing.T) {
 		a, b := everyServer(t, db)
 		enqueueMany(t, a, "q", 2)
 		w := openWork(within(t), t, b, 1, minuteLease())
-		m := w.take(1)[0]
+		m := w.Take(1)[0]
 		other := openWork(within(t), t, b, 1, minuteLease())
-		other.take(1)
+		other.Take(1)
 		revoke(t, a, m)
-		out := w.next()
+		out := w.Next()
 		require.Zero(t, out.GetSequence())
 		require.Len(t, out.GetRevocations(), 1)
 		require.Equal(t, m.GetClaimToken(), out.GetRevocations()[0].GetClaimToken())
 		require.True(t, out.GetRevocations()[0].GetClaimLost())
 		// The message comes back to the one that has credit left, with a new token.
-		other.send(&queueboxv1.WorkRequest{Credit: 1})
-		again := other.take(1)[0]
+		other.Write(&queueboxv1.WorkRequest{Credit: 1})
+		again := other.Take(1)[0]
 		require.Equal(t, m.GetMessage().GetMessageId(), again.GetMessage().GetMessageId())
 		require.NotEqual(t, m.GetClaimToken(), again.GetClaimToken())
-		require.Empty(t, other.ask(&queueboxv1.WorkRequest{Sequence: 1}).GetRevocations())
+		require.Empty(t, other.Ask(&queueboxv1.WorkRequest{Sequence: 1}).GetRevocations())
 	})
 }
 
@@ -318,8 +254,8 @@ func TestW1WorkStreamsHearOfOtherServers(t *testing.T) {
 		w := openWork(within(t), t, b, 1000, minuteLease())
 		var wg sync.WaitGroup
 		wg.Go(func() { enqueueMany(t, a, "q", 300) })
-		ms := w.take(300)
+		ms := w.Take(300)
 		wg.Wait()
-		require.Len(t, w.ask(completions(1, ms...)).GetSettleResults(), 300)
+		require.Len(t, w.Ask(worktest.Completions(1, ms...)).GetSettleResults(), 300)
 	})
 }

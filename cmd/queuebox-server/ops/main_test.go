@@ -22,6 +22,7 @@ import (
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 	"github.com/queuebox/queuebox/internal/config"
+	"github.com/queuebox/queuebox/internal/testserver"
 	"github.com/queuebox/queuebox/server"
 	"github.com/queuebox/queuebox/storage/sqlite"
 )
@@ -51,17 +52,8 @@ func serve(t *testing.T) *bench {
 	cfg.Registry = prometheus.NewRegistry()
 	cfg.DrainTimeout = 10 * time.Millisecond
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	srv, err := server.New(cfg)
-	require.NoError(t, err)
-	lis := listen(t)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ctx, lis) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-served)
-	})
-	return at(t, lis.Addr().String())
+	addr, _ := testserver.Serve(t, cfg, testserver.Anywhere)
+	return at(t, addr)
 }
 
 func listen(t *testing.T) net.Listener {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/url"
 	"path/filepath"
 	"sync/atomic"
@@ -28,6 +27,7 @@ import (
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 	"github.com/queuebox/queuebox/internal/proxy"
 	"github.com/queuebox/queuebox/internal/testdb"
+	"github.com/queuebox/queuebox/internal/testserver"
 	"github.com/queuebox/queuebox/server"
 	"github.com/queuebox/queuebox/storage"
 	"github.com/queuebox/queuebox/storage/mssql"
@@ -192,19 +192,8 @@ func serve(t *testing.T, config server.Config) *queuebox.Client {
 	config.QueueDefaults.MinLease = time.Millisecond
 	config.QueueDefaults.Retry.Min, config.QueueDefaults.Retry.Max = 10*time.Millisecond, 50*time.Millisecond
 	config.DrainTimeout = 5 * time.Second
-	s, err := server.New(config)
-	require.NoError(t, err)
-	var lc net.ListenConfig
-	lis, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx, lis) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-	})
-	c, err := queuebox.Dial(lis.Addr().String(), queuebox.WithLogger(slog.New(slog.DiscardHandler)))
+	addr, _ := testserver.Serve(t, config, testserver.Anywhere)
+	c, err := queuebox.Dial(addr, queuebox.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	return c
