@@ -140,6 +140,12 @@ type LockWait = time.Duration
 type EnqueueParams struct {
 	Messages []NewMessage
 	LockWait LockWait
+	// FindHeld, where LockWait is set, asks to find out first which keys of the messages other
+	// sessions hold: nothing is inserted then, and the messages that need one of those are
+	// answered EnqueueHeld. It is for calls that were locked out together (E6), and costs a
+	// statement more. A backend finds what it can without a wait worth naming; what it does not
+	// find is waited for as always, up to LockWait.
+	FindHeld bool
 }
 
 // NewMessage is a message to insert. At most one of Delay and AvailableTime is set;
@@ -174,6 +180,9 @@ const (
 	// EnqueueKeyReused: the idempotency key names a message of other content; nothing
 	// of the whole call was inserted. E3.
 	EnqueueKeyReused
+	// EnqueueHeld: another session holds a key of the message, and EnqueueParams.FindHeld is
+	// set; nothing of the whole call was inserted. E6.
+	EnqueueHeld
 )
 
 // Enqueued answers one NewMessage.

@@ -1,7 +1,9 @@
 package blackbox
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -233,6 +235,55 @@ func TestE6AHeldIdempotencyKeyHoldsNoNeighbourUp(t *testing.T) {
 			require.NoError(t, tx.Rollback())
 			require.NoError(t, <-held, "the other session gave it up")
 		}
+	})
+}
+
+// TestE6HundredsOfHeldKeysHoldNoNeighbourUp: another session has very many idempotency keys in
+// its open transaction, and the callers who need those come together with others.
+func TestE6HundredsOfHeldKeysHoldNoNeighbourUp(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	holders(t, func(t *testing.T, db *Database) {
+		c := db.Start(t).Client(t)
+		ref, err := wireid.ParseMessage(enqueue(t, c, "q", "so that the queue is known"))
+		require.NoError(t, err)
+		tx, err := db.Open(t).BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		var rows []string
+		for i := range n {
+			rows = append(rows, fmt.Sprintf(db.Text(t, map[string]string{
+				EnginePostgres: `(%d, 'held %d', 1, now(), decode(repeat('00', 32), 'hex'))`,
+				EngineMySQL:    `(%d, 'held %d', 2, SYSDATE(6), REPEAT(CHAR(0), 32))`,
+			}), ref.QueueID, i))
+		}
+		_, err = tx.ExecContext(t.Context(), db.Text(t, map[string]string{
+			EnginePostgres: `INSERT INTO queuebox.idempotency_key (queue_id, key, position, create_time, content_hash) VALUES `,
+			EngineMySQL:    `INSERT INTO idempotency_key (queue_id, name, position, create_time, content_hash) VALUES `,
+		})+strings.Join(rows, ","))
+		require.NoError(t, err)
+
+		keyed := func(ctx context.Context, key string) error {
+			_, err := c.Enqueue(ctx, &queueboxv1.EnqueueRequest{Queue: "q", Payload: []byte("x"), IdempotencyKey: key})
+			return err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var held sync.WaitGroup
+		defer held.Wait()
+		defer cancel()
+		for i := range n {
+			held.Go(func() { _ = keyed(ctx, fmt.Sprint("held ", i)) })
+		}
+		first := slowestOf(t, n, func(i int) error { return keyed(within(t), fmt.Sprint("key ", i)) })
+		t.Log("first", first)
+		require.Less(t, first, heldFor, "those who come with them")
+		require.Less(t, slowestOf(t, n, func(i int) error {
+			if i%8 == 0 {
+				held.Go(func() { _ = keyed(ctx, fmt.Sprint("held ", i)) })
+			}
+			return keyed(within(t), fmt.Sprint("later key ", i))
+		}), heldFor, "and those who come while they wait")
 	})
 }
 

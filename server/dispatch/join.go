@@ -60,10 +60,11 @@ type Joiner struct {
 	caps    storage.Capabilities
 	base    context.Context //nolint:containedctx // statements live with the server, not with a caller
 	cancel  context.CancelFunc
-	enqueue [3]*lane[*enqueueCall]
+	enqueue [4]*lane[*enqueueCall]
 	settle  [3]*lane[*settleCall]
 	renew   *lane[*renewCall]
 	lanes   []anyLane
+	held    heldKeys
 }
 
 // anyLane is a lane of any kind.
@@ -83,7 +84,18 @@ const (
 	ordered
 	keyed    // idempotency keys
 	followed = keyed
+	slowly   = keyed + 1 // those whose idempotency keys somebody held a moment ago
 )
+
+// patience is how a statement meets what somebody holds.
+type patience struct {
+	// wait bounds its waits, 0 as the storage does by itself.
+	wait storage.LockWait
+	// find: its calls were locked out a moment ago.
+	find bool
+	// crowd is how many callers wait for what somebody holds, each by himself.
+	crowd int
+}
 
 // LaneNames lists the lanes, as the metrics name them.
 func LaneNames() []string {
@@ -96,9 +108,10 @@ func LaneNames() []string {
 
 // NewJoiner makes a Joiner. Its statements end with base.
 func NewJoiner(base context.Context, cfg JoinConfig) *Joiner {
-	j := &Joiner{cfg: cfg, caps: cfg.Store.Capabilities()}
+	j := &Joiner{cfg: cfg, caps: cfg.Store.Capabilities(), held: heldKeys{now: cfg.Now}}
 	j.base, j.cancel = context.WithCancel(base)
 	slowEnqueue := addLane(j, "enqueue_slow", slowFlights, 1, nil, j.runEnqueue)
+	j.enqueue[slowly] = slowEnqueue
 	for i, name := range []string{"enqueue", "enqueue_ordered", "enqueue_keyed"} {
 		j.enqueue[i] = addLane(j, name, 1, maxRows, slowEnqueue, j.runEnqueue)
 	}
@@ -115,20 +128,21 @@ func NewJoiner(base context.Context, cfg JoinConfig) *Joiner {
 // lane.
 func addLane[C any](
 	j *Joiner, name string, flights, rows int, slow *lane[C],
-	run func(ctx context.Context, calls []C, wait time.Duration) ([]verdict, error),
+	run func(ctx context.Context, calls []C, p patience) ([]verdict, error),
 ) *lane[C] {
-	l := newLane(j.base, laneConfig[C]{
+	var l *lane[C]
+	l = newLane(j.base, laneConfig[C]{
 		name: name, flights: flights, slow: slow,
 		statement: Size{Items: rows, Bytes: maxBytes}, waiting: Size{Items: waitItems, Bytes: waitBytes},
 		timeout: j.cfg.StatementTimeout, now: j.cfg.Now, caught: j.cfg.Caught, metrics: j.cfg.Metrics,
 		run: func(ctx context.Context, calls []C, brief bool) ([]verdict, error) {
 			switch {
 			case slow == nil:
-				return run(ctx, calls, 0)
+				return run(ctx, calls, patience{crowd: l.callers()})
 			case brief:
-				return run(ctx, calls, briefWait)
+				return run(ctx, calls, patience{wait: briefWait, find: true})
 			}
-			return run(ctx, calls, lockWait)
+			return run(ctx, calls, patience{wait: lockWait})
 		},
 	})
 	j.lanes = append(j.lanes, l)
@@ -163,10 +177,10 @@ func (j *Joiner) direct(ctx context.Context, run func(ctx context.Context) error
 }
 
 // through takes a call through a lane, or past it.
-func through[C any](ctx context.Context, j *Joiner, l *lane[C], key Share, size Size, call C, run func(context.Context, []C, time.Duration) ([]verdict, error)) error {
+func through[C any](ctx context.Context, j *Joiner, l *lane[C], key Share, size Size, call C, run func(context.Context, []C, patience) ([]verdict, error)) error {
 	if j.cfg.Off {
 		return j.direct(ctx, func(ctx context.Context) error {
-			_, err := run(ctx, []C{call}, 0)
+			_, err := run(ctx, []C{call}, patience{})
 			return err
 		})
 	}
@@ -194,13 +208,16 @@ func (j *Joiner) Enqueue(ctx context.Context, conn any, ms []storage.NewMessage)
 			way = ordered
 		}
 	}
+	if way == keyed && j.held.any(ms) {
+		way = slowly
+	}
 	if err := through(ctx, j, j.enqueue[way], key, size, call, j.runEnqueue); err != nil {
 		return storage.EnqueueResult{}, err
 	}
 	return call.res, nil
 }
 
-func (j *Joiner) runEnqueue(ctx context.Context, calls []*enqueueCall, wait time.Duration) ([]verdict, error) {
+func (j *Joiner) runEnqueue(ctx context.Context, calls []*enqueueCall, p patience) ([]verdict, error) {
 	ms := calls[0].ms
 	if len(calls) > 1 {
 		n := 0
@@ -212,20 +229,44 @@ func (j *Joiner) runEnqueue(ctx context.Context, calls []*enqueueCall, wait time
 			ms = append(ms, c.ms...)
 		}
 	}
-	res, err := j.cfg.Store.Enqueue(ctx, storage.EnqueueParams{Messages: ms, LockWait: wait})
+	wait := p.wait
+	if wait == 0 {
+		wait = heldUpTo(p.crowd)
+	}
+	res, err := j.cfg.Store.Enqueue(ctx, storage.EnqueueParams{Messages: ms, LockWait: wait, FindHeld: p.find})
 	if err != nil {
+		if len(ms) == 1 && errors.Is(err, storage.ErrLocked) {
+			j.held.note(&ms[0]) // it is the one
+		}
 		return nil, err
 	}
+	var locked []verdict
 	reused := false
 	from := 0
-	for _, c := range calls {
+	for n, c := range calls {
 		to := from + len(c.ms)
 		c.res = storage.EnqueueResult{Items: res.Items[from:to:to], Now: res.Now}
 		from = to
 		for i := range c.res.Items {
-			reused = reused || c.res.Items[i].Status == storage.EnqueueKeyReused
+			switch c.res.Items[i].Status {
+			case storage.EnqueueKeyReused:
+				reused = true
+			case storage.EnqueueHeld:
+				j.held.note(&c.ms[i])
+				locked = heldUp(locked, len(calls), n)
+			default:
+			}
 		}
 	}
+	if locked != nil {
+		for n := range locked {
+			if locked[n] == done {
+				locked[n] = again // for it is inserted nothing yet
+			}
+		}
+		return locked, nil
+	}
+	j.held.had(ms)
 	if !reused {
 		j.cfg.Enqueued(ms, res)
 		return nil, nil
@@ -397,12 +438,12 @@ func some[T any](all []T, is func(*T) bool) bool {
 	return false
 }
 
-func (j *Joiner) runSettle(ctx context.Context, calls []*settleCall, wait time.Duration) ([]verdict, error) {
+func (j *Joiner) runSettle(ctx context.Context, calls []*settleCall, p patience) ([]verdict, error) {
 	items := joinOpen(calls, func(c *settleCall) ([]storage.Settlement, func(i int) bool) {
 		return c.items, func(i int) bool { return open(c.out[i].Status) }
 	})
 	began := j.cfg.Now()
-	res, err := j.cfg.Store.Settle(ctx, storage.SettleParams{Items: items, LockWait: wait})
+	res, err := j.cfg.Store.Settle(ctx, storage.SettleParams{Items: items, LockWait: p.wait})
 	if err != nil {
 		return nil, err
 	}
@@ -481,11 +522,11 @@ func (j *Joiner) Renew(ctx context.Context, conn any, items []storage.Renewal) (
 	return storage.RenewResult{Items: call.out, Now: call.now}, nil
 }
 
-func (j *Joiner) runRenew(ctx context.Context, calls []*renewCall, wait time.Duration) ([]verdict, error) {
+func (j *Joiner) runRenew(ctx context.Context, calls []*renewCall, p patience) ([]verdict, error) {
 	items := joinOpen(calls, func(c *renewCall) ([]storage.Renewal, func(i int) bool) {
 		return c.items, func(i int) bool { return open(c.out[i].Status) }
 	})
-	res, err := j.cfg.Store.Renew(ctx, storage.RenewParams{Items: items, LockWait: wait})
+	res, err := j.cfg.Store.Renew(ctx, storage.RenewParams{Items: items, LockWait: p.wait})
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ type joinFake struct {
 	keys     map[string]storage.NewMessage
 	held     map[int64]bool  // positions whose row somebody holds
 	heldKeys map[string]bool // idempotency keys that somebody holds
+	blind    bool            // it cannot find out who holds them
 	enqueues []storage.EnqueueParams
 	settles  []storage.SettleParams
 	renewals []storage.RenewParams
@@ -52,12 +53,20 @@ func (f *joinFake) Enqueue(ctx context.Context, p storage.EnqueueParams) (storag
 		return storage.EnqueueResult{}, err
 	}
 	f.mu.Lock()
-	held := false
-	for _, m := range p.Messages {
-		held = held || m.IdempotencyKey != "" && f.heldKeys[m.IdempotencyKey]
+	found := storage.EnqueueResult{Items: make([]storage.Enqueued, len(p.Messages))}
+	held := 0
+	for i, m := range p.Messages {
+		if m.IdempotencyKey != "" && f.heldKeys[m.IdempotencyKey] {
+			found.Items[i].Status = storage.EnqueueHeld
+			held++
+		}
 	}
 	f.mu.Unlock()
-	if held {
+	if held > 0 && p.FindHeld && !f.blind {
+		time.Sleep(time.Duration(held) * time.Millisecond)
+		return found, nil
+	}
+	if held > 0 {
 		wait := 2 * time.Second
 		if p.LockWait > 0 {
 			wait = p.LockWait
@@ -292,6 +301,69 @@ func TestE6_Join_a_held_idempotency_key_holds_no_neighbour_up(t *testing.T) {
 		require.ErrorIs(t, held, storage.ErrLocked, "after the usual wait")
 		require.Greater(t, time.Since(start), 2*time.Second)
 	})
+}
+
+// Hundreds of held keys come together with as many others, from which the store can tell them or
+// not, and again.
+func TestE6_Join_hundreds_of_held_keys_hold_no_neighbour_up(t *testing.T) {
+	for name, blind := range map[string]bool{"the store finds them": false, "it does not": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 200
+				f := newJoinFake()
+				f.blind = blind
+				for i := range n {
+					f.heldKeys[fmt.Sprint("held", i)] = true
+				}
+				j := join(t, f)
+				round := func(round int) (slowest, held time.Duration) {
+					start := time.Now()
+					var mu sync.Mutex
+					var calls []func()
+					for i := range n {
+						calls = append(calls, func() {
+							res, err := j.Enqueue(t.Context(), i, []storage.NewMessage{message(fmt.Sprint("free", round, i), 1)})
+							mu.Lock()
+							defer mu.Unlock()
+							slowest = max(slowest, time.Since(start))
+							if !blind {
+								require.NoError(t, err)
+								require.Equal(t, storage.EnqueueInserted, res.Items[0].Status)
+							}
+						}, func() {
+							_, err := j.Enqueue(t.Context(), n+i, []storage.NewMessage{message(fmt.Sprint("held", i), 1)})
+							require.ErrorIs(t, err, storage.ErrLocked)
+							mu.Lock()
+							defer mu.Unlock()
+							held = max(held, time.Since(start))
+						})
+					}
+					f.behind(func() {
+						_, _ = j.Enqueue(t.Context(), nil, []storage.NewMessage{message(fmt.Sprint("first", round), 1)})
+					}, calls...)()
+					return slowest, held
+				}
+				slowest, held := round(1)
+				require.Less(t, held, 10*time.Second, "all have their turn in the slow lane")
+				if blind {
+					require.Less(t, slowest, 10*time.Second, "the search is bounded, and so is the slow lane")
+					return
+				}
+				require.Less(t, slowest, lockWait+splitTime)
+				slowest, held = round(2)
+				require.Zero(t, slowest, "the held keys are known by now")
+				require.Less(t, held, 10*time.Second)
+				clear(f.heldKeys)
+				start := time.Now()
+				for i := range n {
+					_, err := j.Enqueue(t.Context(), nil, []storage.NewMessage{message(fmt.Sprint("held", i), 1)})
+					require.NoError(t, err)
+				}
+				require.Zero(t, time.Since(start), "and had at once when they are let go")
+				require.Empty(t, j.held.until, "and forgotten")
+			})
+		})
+	}
 }
 
 func settlementAt(position int64) storage.Settlement {

@@ -58,8 +58,8 @@ type laneConfig[C any] struct {
 	timeout time.Duration
 	now     func() time.Time
 	// run runs one statement for calls, and notes the answers in them. It says what became of
-	// each call; nil says that all are answered. brief tells that the calls before this one
-	// were locked out by somebody, so that it should wait even less.
+	// each call; nil says that all are answered. brief tells that the calls were locked out by
+	// somebody, so that it should wait even less, and find out who is held up where it can.
 	run func(ctx context.Context, calls []C, brief bool) ([]verdict, error)
 	// caught makes an error of a panic.
 	caught func(p any) error
@@ -85,10 +85,10 @@ type lane[C any] struct {
 	laneConfig[C]
 
 	base context.Context //nolint:containedctx // statements live with the server, not with a caller
-	// splits counts the statements that are being split beside the lane.
-	splits atomic.Int32
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// splits counts the statements that run beside the lane for calls that were locked out.
+	splits  int
 	closed  bool
 	running int
 	work    sync.WaitGroup
@@ -96,6 +96,7 @@ type lane[C any] struct {
 	// turn is the share whose turn is next, in a ring of all that have calls waiting.
 	turn  *share[C]
 	room  Size
+	calls int
 	conns map[any]Size
 }
 
@@ -140,7 +141,7 @@ func (l *lane[C]) do(ctx context.Context, key Share, size Size, call C) error {
 		l.running++
 		l.work.Add(1)
 		l.mu.Unlock()
-		l.fly([]*ticket[C]{t}, false)
+		l.fly([]*ticket[C]{t}, time.Time{})
 		l.land()
 	case !l.fits(key, size):
 		l.mu.Unlock()
@@ -240,6 +241,7 @@ func (l *lane[C]) count(t *ticket[C], sign int) {
 		return Size{Items: s.Items + sign*t.size.Items, Bytes: s.Bytes + int64(sign)*t.size.Bytes}
 	}
 	l.room = add(l.room)
+	l.calls += sign
 	if mine := add(l.conns[t.key.Conn]); mine == (Size{}) {
 		delete(l.conns, t.key.Conn)
 	} else {
@@ -327,12 +329,13 @@ func (l *lane[C]) serve() {
 		if len(ts) == 0 {
 			return
 		}
-		l.fly(ts, false)
+		l.fly(ts, time.Time{})
 	}
 }
 
-// fly runs one statement and answers its calls.
-func (l *lane[C]) fly(ts []*ticket[C], brief bool) {
+// fly runs one statement and answers its calls. until is not zero where they were locked out:
+// until then it is found out whom of them somebody holds up.
+func (l *lane[C]) fly(ts []*ticket[C], until time.Time) {
 	calls := make([]C, len(ts))
 	items := 0
 	for i, t := range ts {
@@ -340,50 +343,69 @@ func (l *lane[C]) fly(ts []*ticket[C], brief bool) {
 		items += t.size.Items
 	}
 	l.metrics.Joined(l.name, len(calls), items)
-	verdicts, err := l.guarded(calls, brief)
+	verdicts, err := l.guarded(calls, !until.IsZero())
+	locked := errors.Is(err, storage.ErrLocked)
 	switch {
 	case err == nil && verdicts == nil:
 		answer(ts, nil)
 	case err == nil:
-		l.sort(ts, verdicts, brief)
+		l.sort(ts, verdicts, until)
 	case !divisible(err):
 		answer(ts, err)
-	case len(ts) > 1:
+	case locked && l.slow != nil && (len(ts) == 1 || !until.IsZero() && l.now().After(until)):
+		for _, t := range ts {
+			l.slow.take(t)
+		}
+	case len(ts) == 1:
+		answer(ts, err)
+	case locked && until.IsZero():
+		l.metrics.Split(l.name)
+		l.aside(ts)
+	default:
 		// One of them did it, and nothing has happened for the others. Halves find it in few
 		// statements.
 		l.metrics.Split(l.name)
-		if brief || !errors.Is(err, storage.ErrLocked) || !l.aside(ts) {
-			l.halves(ts)
-		}
-	case errors.Is(err, storage.ErrLocked) && l.slow != nil:
-		l.slow.take(ts[0])
-	default:
-		answer(ts, err)
+		l.fly(ts[:len(ts)/2], until)
+		l.fly(ts[len(ts)/2:], until)
 	}
 }
 
-// maxAside bounds the statements of a lane that are split beside it.
-const maxAside = 4
+const (
+	// maxAside bounds the statements that run beside a lane for calls that were locked out, and
+	// fewAside is how many calls are not worth another one.
+	maxAside = 4
+	fewAside = 50
+	// splitTime bounds the search among them by halves. Who was not told apart by then goes to
+	// the slow lane with those whom somebody holds up.
+	splitTime = 300 * time.Millisecond
+)
 
-// aside splits a statement that was locked out beside the lane. Each of its parts waits for a
-// moment, and where somebody holds what many of them need these moments add up to many seconds,
-// for which no neighbour waits (E6). False where too many are split so already.
-func (l *lane[C]) aside(ts []*ticket[C]) bool {
-	if l.splits.Add(1) > maxAside {
-		l.splits.Add(-1)
-		return false
+// aside goes on beside the lane with calls that were locked out together. To find out whom
+// somebody holds up takes a moment for each of them, and no neighbour waits for that (E6). Where
+// too much goes on beside it already, the lane waits.
+func (l *lane[C]) aside(ts []*ticket[C]) {
+	until := l.now().Add(splitTime)
+	l.mu.Lock()
+	parts := min((len(ts)+fewAside-1)/fewAside, maxAside-l.splits)
+	l.splits += parts
+	l.mu.Unlock()
+	if parts == 0 {
+		l.fly(ts, until)
+		return
 	}
-	l.work.Go(func() {
-		defer l.splits.Add(-1)
-		l.halves(ts)
-	})
-	return true
-}
-
-func (l *lane[C]) halves(ts []*ticket[C]) {
-	half := len(ts) / 2
-	l.fly(ts[:half], true)
-	l.fly(ts[half:], true)
+	size := (len(ts) + parts - 1) / parts
+	for range parts {
+		part := ts[:min(size, len(ts))]
+		ts = ts[len(part):]
+		l.work.Go(func() {
+			if len(part) > 0 {
+				l.fly(part, until)
+			}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.splits--
+		})
+	}
 }
 
 // divisible tells whether an error proves that nothing has happened, and may be the doing of
@@ -394,7 +416,7 @@ func divisible(err error) bool {
 }
 
 // sort answers the calls that are done and runs the others again.
-func (l *lane[C]) sort(ts []*ticket[C], verdicts []verdict, brief bool) {
+func (l *lane[C]) sort(ts []*ticket[C], verdicts []verdict, until time.Time) {
 	var joined, later []*ticket[C]
 	for i, t := range ts {
 		switch verdicts[i] {
@@ -417,7 +439,7 @@ func (l *lane[C]) sort(ts []*ticket[C], verdicts []verdict, brief bool) {
 		case len(part) == len(ts): // no step forward, which run never asks for
 			answer(part, errors.New("dispatch: a statement settles nothing"))
 		case len(part) > 0:
-			l.fly(part, brief)
+			l.fly(part, until)
 		}
 	}
 }
@@ -477,6 +499,13 @@ func (l *lane[C]) waits() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.room.Items
+}
+
+// callers tells how many calls wait for a statement.
+func (l *lane[C]) callers() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.calls
 }
 
 // close answers all that wait and lets nobody in. The statements that run end with base; wait

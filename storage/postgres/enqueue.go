@@ -146,6 +146,11 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 	if err != nil {
 		return storage.EnqueueResult{}, err
 	}
+	if p.FindHeld && p.LockWait > 0 {
+		if out, some := s.findHeld(ctx, p.Messages); some {
+			return out, nil
+		}
+	}
 	for i := range p.Messages {
 		if p.Messages[i].IdempotencyKey != "" {
 			return s.enqueueKeyed(ctx, p)

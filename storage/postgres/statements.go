@@ -27,7 +27,7 @@ type statements struct {
 	firstReady                                                                   string
 	renew, renewWait, settle, settleWait, complete, diagnose                     string
 	enqueue, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake      string
-	enqueueKeyed                                                                 string
+	enqueueKeyed, findHeld                                                       string
 	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate       string
 	queuePause, blocked, messageGet, messageList, notify, now, ready, durability string
 	// Limits of a queue (L1, L2).
@@ -68,7 +68,7 @@ func loadStatements(testClock string) (statements, error) {
 		"enqueue_keys_read": &s.enqueueKeysRead,
 		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
 		"enqueue_ordered": &s.enqueueOrdered, "add_names": &s.addNames, "lock_names": &s.lockNames,
-		"lock_completion": &s.lockCompletion, "complete_follow_ups": &s.completeFollowUps,
+		"find_held": &s.findHeld, "lock_completion": &s.lockCompletion, "complete_follow_ups": &s.completeFollowUps,
 		"lock_keys": &s.lockKeys, "promote": &s.promote, "wait_row": &s.waitRow,
 		"keys_look": &s.keysLook, "lock_key_ids": &s.lockKeyIDs, "remove_keys": &s.removeKeys,
 		"queue_lock": &s.queueLock, "queue_create": &s.queueCreate, "queue_get": &s.queueGet,

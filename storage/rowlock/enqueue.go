@@ -27,6 +27,11 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 	if err != nil {
 		return storage.EnqueueResult{}, fmt.Errorf("%s: enqueue: %w", s.engine.Name, err)
 	}
+	if p.FindHeld && p.LockWait > 0 {
+		if out, some, err := s.findHeld(ctx, p.Messages); some || err != nil {
+			return out, err
+		}
+	}
 	var res storage.EnqueueResult
 	if plain(p.Messages, attributes) {
 		var b *batch

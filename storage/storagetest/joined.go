@@ -28,6 +28,7 @@ func joinedRules() []rule {
 	return append(
 		rules,
 		rule{name: "E6_E9_a_joined_enqueue_gives_up_soon_where_somebody_holds_a_key_and_inserts_nothing", clocks: bothClocks, run: joinedHeldKey, skip: needsHeldKeys},
+		rule{name: "E6_E9_a_joined_enqueue_that_was_locked_out_tells_which_keys_are_held", clocks: bothClocks, run: joinedFindHeld, skip: needsHeldKeys},
 		rule{name: "S10_E6_a_joined_completion_gives_up_soon_where_somebody_holds_the_key_of_a_follow_up", clocks: bothClocks, run: joinedHeldFollowUp, skip: needsHeldKeys},
 		rule{name: "O1_a_position_tells_whether_its_message_has_a_key", clocks: settable, run: oddKeyed, skip: needsOddKeyed},
 	)
@@ -88,6 +89,37 @@ func joinedHeldKey(t *testing.T, e *env) {
 	res, err = e.store.Enqueue(t.Context(), storage.EnqueueParams{Messages: ms[2:], LockWait: joinedWait})
 	require.NoError(t, err)
 	require.Equal(t, storage.EnqueueInserted, res.Items[0].Status)
+}
+
+// joinedFindHeld: of many keys some are held, by a session that has just taken them or by one
+// that has locked what was there before.
+func joinedFindHeld(t *testing.T, e *env) {
+	e.many(t, 1, keyed("old", "content"))
+	ends := []func(bool){e.in.HoldIdempotencyKey(t, e.queue.ID, "held 1"), e.in.HoldIdempotencyKey(t, e.queue.ID, "held 2 \u00e4\"'\\")}
+	defer func() {
+		for _, end := range ends {
+			end(false)
+		}
+	}()
+	ms := []storage.NewMessage{
+		e.message(), e.message(keyed("other", "content")), e.message(keyed("held 1", "content")),
+		e.message(keyed("old", "content")), e.message(keyed("held 2 \u00e4\"'\\", "content")), e.message(keyed("held 1", "content")),
+	}
+	before := e.in.Dump(t)
+	res, err := e.store.Enqueue(t.Context(), storage.EnqueueParams{Messages: ms, LockWait: joinedWait, FindHeld: true})
+	require.NoError(t, err)
+	require.Len(t, res.Items, len(ms))
+	for i, item := range res.Items {
+		require.Equal(t, i == 2 || i == 4 || i == 5, item.Status == storage.EnqueueHeld, "item %d: %+v", i, item)
+		require.Zero(t, item.Ref, "item %d", i)
+	}
+	require.Equal(t, before, e.in.Dump(t), "nothing was inserted")
+	free := []storage.NewMessage{ms[0], ms[1], ms[3]}
+	res, err = e.store.Enqueue(t.Context(), storage.EnqueueParams{Messages: free, LockWait: joinedWait, FindHeld: true})
+	require.NoError(t, err, "where none is held it inserts")
+	require.Equal(t, []storage.EnqueueStatus{storage.EnqueueInserted, storage.EnqueueInserted, storage.EnqueueDuplicate},
+		[]storage.EnqueueStatus{res.Items[0].Status, res.Items[1].Status, res.Items[2].Status})
+	require.Len(t, e.claimN(t, 10), 3)
 }
 
 func joinedHeldFollowUp(t *testing.T, e *env) {
