@@ -50,20 +50,26 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 			return err
 		})
 	} else {
-		err = s.write(ctx, "enqueue", func(c *session) (verdict, error) {
-			b := &batch{c: c, messages: p.Messages, attributes: attributes, tries: p.LockWait > 0}
-			keys, err := c.lockNames(ctx, orderingKeys(p.Messages), waitTaken)
-			if err != nil {
-				return rollback, err
-			}
-			if err := b.decide(ctx); err != nil {
-				return rollback, err
-			}
-			if !b.reused {
-				err = b.put(ctx, keys.named)
-			}
-			res = storage.EnqueueResult{Items: b.items, Now: b.now}
-			return verdict(!b.reused && len(b.fresh) > 0), err
+		err = s.untilKeys(ctx, p.LockWait, func(how taken) error {
+			return s.write(ctx, "enqueue", func(c *session) (verdict, error) {
+				b := &batch{c: c, messages: p.Messages, attributes: attributes, tries: p.LockWait > 0}
+				names := distinctNames(orderingKeys(p.Messages))
+				keys, err := c.lockNames(ctx, names, how)
+				if err == nil && len(keys.named) < len(names) {
+					err = errKeyTaken
+				}
+				if err != nil {
+					return rollback, err
+				}
+				if err := b.decide(ctx); err != nil {
+					return rollback, err
+				}
+				if !b.reused {
+					err = b.put(ctx, keys.named)
+				}
+				res = storage.EnqueueResult{Items: b.items, Now: b.now}
+				return verdict(!b.reused && len(b.fresh) > 0), err
+			})
 		})
 	}
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -51,6 +53,8 @@ type lockedKeys struct {
 	named map[keyName]int64
 	// of has the keys of live messages, by the id of the message.
 	of map[int64]int64
+	// missed are the live messages whose key somebody else has, where it was passed over.
+	missed map[int64]bool
 }
 
 // has tells whether the transaction may end or move a message: one without an ordering key,
@@ -74,7 +78,7 @@ func (c *session) lockNames(ctx context.Context, names []keyName, how taken) (lo
 
 // lockAll locks the keys of messages and those that are named, together.
 func (c *session) lockAll(ctx context.Context, refs []storage.Ref, names []keyName, how taken) (lockedKeys, error) {
-	k := lockedKeys{named: make(map[keyName]int64), of: make(map[int64]int64)}
+	k := lockedKeys{named: make(map[keyName]int64), of: make(map[int64]int64), missed: make(map[int64]bool)}
 	found := make(map[int64]keyName)
 	if err := c.findNames(ctx, names, k.named); err != nil {
 		return k, err
@@ -97,6 +101,7 @@ func (c *session) lockAll(ctx context.Context, refs []storage.Ref, names []keyNa
 		for message, id := range k.of {
 			if !slices.Contains(k.ids, id) {
 				delete(k.of, message)
+				k.missed[message] = true
 			}
 		}
 		return k, nil
@@ -107,6 +112,39 @@ func (c *session) lockAll(ctx context.Context, refs []storage.Ref, names []keyNa
 		return k, errAgain
 	}
 	return k, nil
+}
+
+// errKeyTaken is the ErrLocked of an ordering key that somebody else has and that was not waited for.
+var errKeyTaken = fmt.Errorf("%w: an ordering key", storage.ErrLocked)
+
+// takenPause is the first pause of untilKeys, which doubles up to takenPauseMost.
+const (
+	takenPause     = 2 * time.Millisecond
+	takenPauseMost = 16 * time.Millisecond
+)
+
+// untilKeys runs a transaction that locks ordering keys first. Where its waits are bounded
+// (storage.LockWait) it passes over keys that somebody else has, and runs again with errKeyTaken
+// until it has them or that time is over: the engines count their own waits in seconds.
+func (s *Store) untilKeys(ctx context.Context, most storage.LockWait, run func(how taken) error) error {
+	if most <= 0 {
+		return run(waitTaken)
+	}
+	pause := takenPause
+	for waited := time.Duration(0); ; waited += pause {
+		err := run(skipTaken)
+		if !errors.Is(err, errKeyTaken) || waited >= most {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+		pause = min(2*pause, takenPauseMost)
+	}
 }
 
 // lockKeyIDs locks those of the keys that are there.

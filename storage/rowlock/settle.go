@@ -3,7 +3,9 @@ package rowlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/queuebox/queuebox/storage"
 )
@@ -75,7 +77,7 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 // cost more: one look for all of them, and the slow lane for those whose row was locked.
 func (s *Store) settleLane(ctx context.Context, p storage.SettleParams, all []int, ordered bool, out *storage.SettleResult) error {
 	items := p.Items
-	left, err := s.settleOnce(ctx, items, all, ordered, false, out)
+	left, err := s.settleJoined(ctx, p, all, ordered, out)
 	if err != nil || len(left) == 0 {
 		return err
 	}
@@ -129,16 +131,53 @@ func (s *Store) settleLane(ctx context.Context, p storage.SettleParams, all []in
 	return nil
 }
 
+// settleJoined is settleOnce for all items of a call. Where its waits are bounded it waits for no
+// ordering key longer than that: items whose key somebody else has are told as held.
+func (s *Store) settleJoined(ctx context.Context, p storage.SettleParams, all []int, ordered bool, out *storage.SettleResult) (left []int, err error) {
+	if !ordered || p.LockWait <= 0 {
+		return s.settleOnce(ctx, p.Items, all, ordered, false, waitTaken, out)
+	}
+	some := all
+	err = s.untilKeys(ctx, min(p.LockWait, keysAgain), func(how taken) error {
+		once := storage.SettleResult{Items: out.Items}
+		unanswered, err := s.settleOnce(ctx, p.Items, some, true, false, how, &once)
+		if err != nil && (len(some) == len(all) || errors.Is(err, storage.ErrOutcomeUnknown)) {
+			return err
+		}
+		if err != nil { // it did not happen, and the call has not failed: they are held as before
+			for _, i := range some {
+				out.Items[i] = storage.Settled{Status: storage.ItemHeld}
+			}
+			return nil //nolint:nilerr // Whoever asks again for one of them hears of it.
+		}
+		left = append(left, unanswered...)
+		out.Now, out.Ready = once.Now, unite(out.Ready, once.Ready...)
+		some = slices.DeleteFunc(slices.Clone(some), func(i int) bool { return out.Items[i].Status != storage.ItemHeld })
+		if len(some) > 0 {
+			return errKeyTaken
+		}
+		return nil
+	})
+	if errors.Is(err, errKeyTaken) {
+		err = nil
+	}
+	return left, err
+}
+
+// keysAgain is how long a call of many callers tries keys again that somebody else has: longer
+// than most transactions have one, and no time that the others would mind.
+const keysAgain = 40 * time.Millisecond
+
 // settleHeld settles one item whose row somebody else has locked: it waits for the row and
 // then settles, in one transaction where no ordering key has to be locked first.
 func (s *Store) settleHeld(ctx context.Context, items []storage.Settlement, i int, ordered bool) (storage.SettleResult, error) {
 	single := storage.SettleResult{Items: make([]storage.Settled, len(items))}
 	if !ordered {
-		_, err := s.settleOnce(ctx, items, []int{i}, false, true, &single)
+		_, err := s.settleOnce(ctx, items, []int{i}, false, true, waitTaken, &single)
 		return single, err
 	}
 	err := s.waitOutside(ctx, "settle", items[i].Ref, func() (answered bool, err error) {
-		left, err := s.settleOnce(ctx, items, []int{i}, true, false, &single)
+		left, err := s.settleOnce(ctx, items, []int{i}, true, false, waitTaken, &single)
 		if err != nil || len(left) == 0 {
 			return true, err
 		}
@@ -149,24 +188,39 @@ func (s *Store) settleHeld(ctx context.Context, items []storage.Settlement, i in
 }
 
 // settleOnce settles some items in one transaction and returns those that it did not answer:
-// it applied the others, or had the lock of the row and saw that the lease is over. wait is for
-// a single item, whose row it waits for.
+// it applied the others, or had the lock of the row and saw that the lease is over, or passed over
+// its key, as how says, which somebody else has. wait is for a single item, whose row it waits for.
 func (s *Store) settleOnce(
-	ctx context.Context, items []storage.Settlement, some []int, ordered, wait bool, out *storage.SettleResult,
+	ctx context.Context, items []storage.Settlement, some []int, ordered, wait bool, how taken, out *storage.SettleResult,
 ) (left []int, err error) {
 	err = s.write(ctx, "settle", func(c *session) (verdict, error) {
 		for _, i := range some {
 			out.Items[i] = storage.Settled{}
 		}
 		var keys lockedKeys
+		free := some
 		if ordered {
 			refs := make([]storage.Ref, 0, len(some))
 			for _, i := range some {
 				refs = append(refs, items[i].Ref)
 			}
 			var err error
-			if keys, err = c.lockKeys(ctx, refs, waitTaken); err != nil {
+			if keys, err = c.lockKeys(ctx, refs, how); err != nil {
 				return rollback, err
+			}
+			if len(keys.missed) > 0 {
+				free = nil
+				for _, i := range some {
+					if keys.missed[idOf(items[i].Ref.Position)] {
+						out.Items[i] = storage.Settled{Status: storage.ItemHeld}
+					} else {
+						free = append(free, i)
+					}
+				}
+				if len(free) == 0 {
+					out.Now, err = c.now(ctx)
+					return rollback, err
+				}
 			}
 		}
 		if wait {
@@ -174,7 +228,7 @@ func (s *Store) settleOnce(
 				return rollback, err
 			}
 		}
-		v, err := c.settle(ctx, items, some, keys, out)
+		v, err := c.settle(ctx, items, free, keys, out)
 		if err != nil || v == rollback {
 			return rollback, err
 		}
