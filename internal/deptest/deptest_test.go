@@ -109,6 +109,8 @@ func TestBackendsKnowNeitherWireNorEachOther(t *testing.T) {
 	// What two of them share knows neither of them, and no driver.
 	requireNone(t, list(t, "./storage/rowlock/..."), "it is what engines share",
 		append(append(wire, drivers()...), ours("storage/mysql"), ours("storage/mssql"))...)
+	requireNone(t, list(t, "./storage/slowlane/..."), "it knows nothing of a database",
+		append(append(wire, drivers()...), "database/sql", ours("storage/mysql"), ours("storage/mssql"), ours("storage/postgres"), ours("storage/rowlock"))...)
 	for _, p := range list(t, "./...") {
 		if !within(p.ImportPath, ours("storage/mysql"), ours("storage/mssql"), ours("storage/rowlock")) {
 			require.NotContains(t, p.Imports, ours("storage/rowlock"), p.ImportPath)

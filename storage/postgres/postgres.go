@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/slowlane"
 )
 
 // Config says how to open a store.
@@ -61,9 +62,9 @@ type Store struct {
 	listen *pgx.ConnConfig // nil where LISTEN is not possible
 	log    *slog.Logger
 	caps   storage.Capabilities
-	slow   chan struct{}
-	follow chan struct{}
-	denied sync.Once // the warning that this role may not make partitions
+	slow   slowlane.Lane // for what somebody else holds
+	follow slowlane.Lane // for completions with follow-ups
+	denied sync.Once     // the warning that this role may not make partitions
 	// limited are the queues that had a limit when they were last claimed from: which way to
 	// try first. The statements decide, never this.
 	limited sync.Map
@@ -98,7 +99,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	}
 	s := &Store{
 		pooled: t.pooled, log: loggerOf(c),
-		slow: make(chan struct{}, slowLanes), follow: make(chan struct{}, followLanes),
+		slow: slowlane.New(slowLanes, lockWait+lockWait/2), follow: slowlane.New(followLanes, 0),
 		incomingBound: newOwnBound(), markedBound: newOwnBound(),
 	}
 	if s.sql, err = loadStatements(c.TestClock); err != nil {

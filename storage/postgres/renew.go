@@ -88,7 +88,7 @@ func (s *Store) renew(ctx context.Context, p storage.RenewParams) (storage.Renew
 		return out, nil
 	}
 	var lock sync.Mutex
-	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
+	err = s.slow.Wait(ctx, held, func(ctx context.Context, i int) error {
 		single := storage.RenewResult{Items: make([]storage.Renewed, 1)}
 		_, err := s.renewOnce(ctx, s.sql.renewWait, p.Items[i:i+1], []int{0}, &single)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/slowlane"
 )
 
 // Settle implements storage.Store. Messages without ordering keys and messages with them go
@@ -41,9 +42,7 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 	errs := [2]error{}
 	var lanes sync.WaitGroup
 	lanes.Go(func() {
-		errs[1] = guarded(ctx, 0, func(ctx context.Context, _ int) error {
-			return s.settleLane(ctx, p, ordered, true, &other)
-		})
+		errs[1] = slowlane.Guard(func() error { return s.settleLane(ctx, p, ordered, true, &other) })
 	})
 	errs[0] = s.settleLane(ctx, p, plain, false, &out)
 	lanes.Wait()
@@ -120,7 +119,7 @@ func (s *Store) settleLane(ctx context.Context, p storage.SettleParams, all []in
 		return nil
 	}
 	var lock sync.Mutex
-	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
+	err = s.slow.Wait(ctx, held, func(ctx context.Context, i int) error {
 		item := items[i : i+1]
 		single := storage.SettleResult{Items: make([]storage.Settled, 1)}
 		one := func(sql string) error {

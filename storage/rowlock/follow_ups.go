@@ -39,7 +39,7 @@ func (s *Store) settleWithFollowUps(ctx context.Context, p storage.SettleParams)
 		out.Ready, out.Now = res.Ready, res.Now
 	}
 	c := completions{store: s, items: p.Items, lockWait: p.LockWait, out: &out, errs: make([]error, len(p.Items))}
-	err := lane(ctx, s.lanes.follow, with, c.try)
+	err := s.follow.Each(ctx, with, c.try)
 	if err == nil {
 		err = c.wait(ctx)
 	}
@@ -134,7 +134,7 @@ func (c *completions) wait(ctx context.Context) error {
 		}
 		return nil
 	}
-	err := c.store.slowLane(ctx, held, func(ctx context.Context, i int) error {
+	err := c.store.slow.Wait(ctx, held, func(ctx context.Context, i int) error {
 		return c.store.waitOutside(ctx, "settle", c.items[i].Ref, func() (bool, error) {
 			err := c.try(ctx, i)
 			return c.answered(i), err

@@ -91,7 +91,7 @@ func (r *renewing) run(ctx context.Context) error {
 		return nil
 	}
 	var lock sync.Mutex
-	err = r.s.slowLane(ctx, held, func(ctx context.Context, i int) error {
+	err = r.s.slow.Wait(ctx, held, func(ctx context.Context, i int) error {
 		answers, now, err := r.once(ctx, waitTaken, []int{i})
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/slowlane"
 )
 
 // Store implements storage.Store on an engine.
@@ -18,7 +19,8 @@ type Store struct {
 	options    Options
 	statements map[statement]compiled
 	log        *slog.Logger
-	lanes      lanes
+	slow       slowlane.Lane // for what somebody else holds
+	follow     slowlane.Lane // for completions with follow-ups
 	floors     floors
 
 	// Where the scans of what transactions of others left start.
@@ -30,6 +32,15 @@ type Store struct {
 
 var _ storage.Store = (*Store)(nil)
 
+const (
+	// lockWait is how long a session waits for a lock of another one; the engines set it.
+	lockWait = 2 * time.Second
+	// slowLanes bounds the transactions that wait for rows, and followLanes those that complete
+	// with follow-ups, each of them over all calls of the store.
+	slowLanes   = 4
+	followLanes = 4
+)
+
 // New makes a store on an open database. Close closes the database.
 func New(db *sql.DB, e *Engine, o Options, log *slog.Logger) (*Store, error) {
 	statements, err := load(e)
@@ -37,7 +48,8 @@ func New(db *sql.DB, e *Engine, o Options, log *slog.Logger) (*Store, error) {
 		return nil, fmt.Errorf("%s: %w", e.Name, err)
 	}
 	return &Store{
-		db: db, engine: e, options: o, statements: statements, log: log, lanes: newLanes(),
+		db: db, engine: e, options: o, statements: statements, log: log,
+		slow: slowlane.New(slowLanes, lockWait+lockWait/2), follow: slowlane.New(followLanes, 0),
 		incomingBound: newOwnBound(), markedBound: newOwnBound(),
 	}, nil
 }

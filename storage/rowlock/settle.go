@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/slowlane"
 )
 
 // Settle implements storage.Store. Messages without ordering keys and messages with them go
@@ -40,9 +41,7 @@ func (s *Store) Settle(ctx context.Context, p storage.SettleParams) (storage.Set
 	errs := [2]error{}
 	var both sync.WaitGroup
 	both.Go(func() {
-		errs[1] = guarded(ctx, 0, func(ctx context.Context, _ int) error {
-			return s.settleLane(ctx, p, ordered, true, &other)
-		})
+		errs[1] = slowlane.Guard(func() error { return s.settleLane(ctx, p, ordered, true, &other) })
 	})
 	errs[0] = s.settleLane(ctx, p, plain, false, &out)
 	both.Wait()
@@ -101,7 +100,7 @@ func (s *Store) settleLane(ctx context.Context, p storage.SettleParams, all []in
 		return nil
 	}
 	var lock sync.Mutex
-	err = s.slowLane(ctx, held, func(ctx context.Context, i int) error {
+	err = s.slow.Wait(ctx, held, func(ctx context.Context, i int) error {
 		single, err := s.settleHeld(ctx, items, i, ordered)
 		if err != nil {
 			return err

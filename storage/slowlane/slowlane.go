@@ -1,0 +1,86 @@
+// Package slowlane runs by itself, a few at a time, what has to wait for other sessions: an item
+// whose row or key somebody else holds, and completions that are a transaction each. So those who
+// wait leave connections to those who do not, and one item neither fails nor delays its
+// neighbours.
+//
+// It knows nothing of SQL, of rows or of a driver: which statements an item takes, and what their
+// outcome is, is the backend's own. Of package storage it knows one sentinel, ErrUnavailable.
+package slowlane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// Lane bounds how many items run at a time, over all calls of a store. Make it with New.
+type Lane struct {
+	places   chan struct{}
+	patience time.Duration
+}
+
+// New makes a lane with so many places. Patience bounds a call of Wait as a whole; it should
+// leave room for a wait for a lock that is in vain, and the answer to it.
+func New(places int, patience time.Duration) Lane {
+	return Lane{places: make(chan struct{}, places), patience: patience}
+}
+
+// Wait is Each for what somebody else holds, and for no longer than the patience of the lane in
+// all. An item whose wait was in vain, or that certainly did not happen (ErrUnavailable), is no
+// error: it stays unanswered, and the caller looks again.
+func (l Lane) Wait(ctx context.Context, items []int, f func(context.Context, int) error) error {
+	ctx, cancel := context.WithTimeout(ctx, l.patience)
+	defer cancel()
+	return l.Each(ctx, items, func(ctx context.Context, i int) error {
+		err := f(ctx, i)
+		if errors.Is(err, storage.ErrUnavailable) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Each runs f for each of the items, on goroutines, as many at a time as there are places. When
+// ctx ends no other item begins. It returns when all that began have ended, with the first error;
+// a panic is one too.
+func (l Lane) Each(ctx context.Context, items []int, f func(context.Context, int) error) error {
+	var (
+		wg    sync.WaitGroup
+		lock  sync.Mutex
+		first error
+	)
+	for _, i := range items {
+		select {
+		case l.places <- struct{}{}:
+		case <-ctx.Done():
+			wg.Wait()
+			return first
+		}
+		wg.Go(func() {
+			defer func() { <-l.places }()
+			if err := Guard(func() error { return f(ctx, i) }); err != nil {
+				lock.Lock()
+				defer lock.Unlock()
+				if first == nil {
+					first = err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// Guard turns a panic of f into an error: on a goroutine of a backend nobody else would catch it.
+func Guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("slow lane: panic: %v", p)
+		}
+	}()
+	return f()
+}

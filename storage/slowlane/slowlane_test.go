@@ -1,0 +1,80 @@
+package slowlane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+func TestS13NoMoreItemsRunThanThereArePlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(3, time.Minute)
+		var running, most, ran atomic.Int32
+		var calls sync.WaitGroup
+		for range 2 { // two calls share the places
+			calls.Go(func() {
+				err := l.Wait(t.Context(), []int{0, 1, 2, 3, 4}, func(context.Context, int) error {
+					now := running.Add(1)
+					defer running.Add(-1)
+					for m := most.Load(); now > m && !most.CompareAndSwap(m, now); m = most.Load() {
+					}
+					time.Sleep(time.Second)
+					ran.Add(1)
+					return nil
+				})
+				require.NoError(t, err)
+			})
+		}
+		calls.Wait()
+		require.EqualValues(t, 3, most.Load())
+		require.EqualValues(t, 10, ran.Load())
+	})
+}
+
+func TestS13WaitEndsWithItsPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(1, 3*time.Second)
+		var began []int
+		start := time.Now()
+		err := l.Wait(t.Context(), []int{0, 1, 2}, func(ctx context.Context, i int) error {
+			began = append(began, i)
+			select {
+			case <-ctx.Done():
+			case <-time.After(2 * time.Second):
+			}
+			return fmt.Errorf("item %d: %w", i, storage.ErrLocked)
+		})
+		require.NoError(t, err, "in vain is no error")
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.Equal(t, []int{0, 1}, began)
+	})
+}
+
+func TestS11AnErrorOrAPanicOfAnItemLeavesTheOthers(t *testing.T) {
+	l := New(2, time.Minute)
+	broken := errors.New("broken")
+	var ran atomic.Int32
+	err := l.Each(t.Context(), []int{0, 1, 2, 3}, func(_ context.Context, i int) error {
+		ran.Add(1)
+		switch i {
+		case 0:
+			return broken
+		case 1:
+			panic("oh")
+		}
+		return nil
+	})
+	require.Error(t, err)
+	require.EqualValues(t, 4, ran.Load())
+	require.ErrorContains(t, l.Wait(t.Context(), []int{0}, func(context.Context, int) error { panic("oh") }), "panic: oh")
+	require.NoError(t, l.Each(t.Context(), nil, nil))
+}
