@@ -39,9 +39,11 @@ type api struct {
 	errors   *errorMapper
 	metrics  *metrics
 	streams  *streams
-	ends     *ends
-	signals  *signals
-	own      *own
+	// streamBytes bounds what the frames of all streams take.
+	streamBytes *streamBytes
+	ends        *ends
+	signals     *signals
+	own         *own
 	// life ends when the drain has: nobody is left then to hear of a statement.
 	life context.Context //nolint:containedctx // statements live with the server, not with their caller
 	end  context.CancelFunc

@@ -23,11 +23,13 @@ type heartbeatStream = grpc.BidiStreamingServer[queueboxv1.HeartbeatRequest, que
 func (a *api) Heartbeat(stream heartbeatStream) error {
 	a.metrics.heartbeats.Inc()
 	defer a.metrics.heartbeats.Dec()
-	h := &heartbeat{api: a, stream: stream, watch: a.signals.open(), read: make(chan error, 1), sent: make(chan error, 1)}
+	h := &heartbeat{api: a, stream: stream, watch: a.signals.open(), bytes: a.streamBytes.open(connection(stream.Context())), read: make(chan error, 1), sent: make(chan error, 1)}
 	h.out = newOutbox(h.watch, heartbeatQueue, stream.Send, func(rs []*queueboxv1.Revocation, clock time.Time) *queueboxv1.HeartbeatResponse {
 		return &queueboxv1.HeartbeatResponse{Revocations: rs, ServerTime: stamp(clock)}
 	})
 	defer h.watch.close()
+	defer h.bytes.close()
+	h.out.answered = h.bytes.give
 	// Both goroutines end with the stream's context, which ends when this method
 	// returns: a blocked Recv or Send has no other way to be ended.
 	ctx := stream.Context()
@@ -44,6 +46,8 @@ type heartbeat struct {
 	out *outbox[queueboxv1.HeartbeatResponse]
 	// watch holds the claims that the stream has shown, and what is to be told of them (T6).
 	watch *watch
+	// bytes is what its frames take of the memory for all streams.
+	bytes *streamAccount
 	read  chan error
 	sent  chan error
 }
@@ -93,6 +97,9 @@ func (h *heartbeat) sayLeave(ctx context.Context) <-chan time.Time {
 func (h *heartbeat) reading(ctx context.Context) error {
 	defer close(h.out.frames)
 	for {
+		if err := h.bytes.room(ctx); err != nil {
+			return err
+		}
 		req, err := h.stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -100,12 +107,14 @@ func (h *heartbeat) reading(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		size := frameBytes(req, len(req.GetRenewals()))
+		h.bytes.take(size)
 		resp, err := h.api.heartbeat(ctx, req, h.watch)
 		if err != nil {
 			return err
 		}
 		select {
-		case h.out.frames <- outgoing[queueboxv1.HeartbeatResponse]{frame: resp}:
+		case h.out.frames <- outgoing[queueboxv1.HeartbeatResponse]{frame: resp, size: size}:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -34,6 +34,7 @@ type metrics struct {
 	panics         prometheus.Counter
 	heartbeats     prometheus.Gauge
 	workStreams    prometheus.Gauge
+	streamBytes    prometheus.Gauge
 	workDelivered  prometheus.Counter
 	workReleased   prometheus.Counter
 	slowReaders    prometheus.Counter
@@ -102,6 +103,9 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 		heartbeats: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "queuebox_heartbeat_streams", Help: "Open Heartbeat streams.",
 		}),
+		streamBytes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "queuebox_stream_bytes", Help: "About how much memory frames of streams take that are not answered, and deliveries that are not sent.",
+		}),
 		workStreams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "queuebox_work_streams", Help: "Open Work streams.",
 		}),
@@ -125,7 +129,7 @@ func newMetrics(reg prometheus.Registerer, queueLabelLimit int, version, backend
 	for _, c := range []prometheus.Collector{
 		m.enqueuedTotal, m.duplicateTotal, m.claimedTotal, m.settledTotal, m.refusedTotal, m.renewedTotal, m.statements,
 		m.limitedTotal, m.gaveBackTotal, m.notifySent, m.notifyReceived, m.listenUp, m.serversKnown, m.ready, m.panics, m.heartbeats, m.slowReaders, info,
-		m.workStreams, m.workDelivered, m.workReleased,
+		m.workStreams, m.streamBytes, m.workDelivered, m.workReleased,
 		m.sweptTotal, m.retainedTotal, m.droppedTotal, m.cancelTotal, m.revokeTotal, m.redrivenTotal, m.purgedTotal,
 		m.watchedClaims, m.signalsTotal, m.upkeepFailed,
 		m.placedTotal, m.finishedTotal,

@@ -25,6 +25,8 @@ type outbox[T any] struct {
 	send       func(*T) error
 	watch      *watch
 	revocation func(rs []*queueboxv1.Revocation, clock time.Time) *T
+	// answered, where it is not nil, hears the size of each frame that was sent.
+	answered func(size int64)
 	// frames is closed where nothing more is to be sent. signals come from the goroutine
 	// that watches over the stream.
 	frames  chan outgoing[T]
@@ -36,11 +38,12 @@ type outbox[T any] struct {
 }
 
 // outgoing is a frame to send, or the function that builds it when its turn has come. The
-// error of Send goes to sent, where it is not nil; it must have room.
+// error of Send goes to sent, where it is not nil; it must have room. size is what answered hears.
 type outgoing[T any] struct {
 	frame *T
 	build func() *T
 	sent  chan<- error
+	size  int64
 }
 
 // newOutbox makes one for a stream; waiting is how many frames may wait for their turn.
@@ -92,6 +95,9 @@ func (o *outbox[T]) sendOne(next outgoing[T], slow *time.Timer) (err error) {
 		slow.Stop()
 		if next.sent != nil {
 			next.sent <- err
+		}
+		if o.answered != nil {
+			o.answered(next.size)
 		}
 	}()
 	if next.build != nil {

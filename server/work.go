@@ -35,11 +35,12 @@ func (a *api) Work(stream workStream) error {
 	defer a.metrics.workStreams.Dec()
 	ctx := stream.Context()
 	w := &work{
-		api: a, stream: stream, watch: a.signals.open(),
+		api: a, stream: stream, watch: a.signals.open(), bytes: a.streamBytes.open(connection(ctx)),
 		slots: make(chan struct{}, workFlights), more: make(chan struct{}, 1), idle: make(chan struct{}),
 		read: make(chan error, 1), sent: make(chan error, 1), failed: make(chan error, 1),
 	}
 	defer w.watch.close()
+	defer w.bytes.close()
 	w.watch.freed = w.more
 	w.out = newOutbox(w.watch, 0, stream.Send, func(rs []*queueboxv1.Revocation, clock time.Time) *queueboxv1.WorkResponse {
 		return &queueboxv1.WorkResponse{Revocations: rs, ServerTime: stamp(clock)}
@@ -60,6 +61,8 @@ type work struct {
 	// watch holds what the stream has delivered and renewed, out what it has to send.
 	watch *watch
 	out   *outbox[queueboxv1.WorkResponse]
+	// bytes is what its frames and deliveries take of the memory for all streams.
+	bytes *streamAccount
 	// start is set by the reader before anything is delivered; others ask for opened.
 	start *queueboxv1.WorkStart
 	// claiming ends when nothing more is to be delivered.
@@ -203,6 +206,9 @@ func (w *work) sayLeave(ctx context.Context) <-chan time.Time {
 // other will come.
 func (w *work) reading(ctx context.Context) error {
 	for {
+		if err := w.bytes.room(ctx); err != nil {
+			return err
+		}
 		req, err := w.stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -223,6 +229,8 @@ func (w *work) reading(ctx context.Context) error {
 		if req.GetSequence() == 0 {
 			continue
 		}
+		size := frameBytes(req, len(req.GetSettlements())+len(req.GetRenewals()))
+		w.bytes.take(size)
 		select {
 		case w.slots <- struct{}{}:
 		case <-ctx.Done():
@@ -231,7 +239,7 @@ func (w *work) reading(ctx context.Context) error {
 		if !w.begin() {
 			return nil
 		}
-		go w.answer(ctx, req)
+		go w.answer(ctx, req, size)
 	}
 }
 

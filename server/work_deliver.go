@@ -92,14 +92,17 @@ func (w *work) deliver(ctx context.Context) {
 // says how much of both there is in the request; false when the claiming ends.
 func (w *work) wanted(ctx context.Context, d *delivering) bool {
 	for ctx.Err() == nil {
-		n := w.inHand()
-		if n == 0 {
+		if w.inHand() == 0 {
 			select {
 			case <-w.more:
 			case <-ctx.Done():
 			}
 			continue
 		}
+		if err := w.bytes.room(ctx); err != nil {
+			return false
+		}
+		n := w.inHand()
 		room, ok := w.watch.room(w.start.GetMaxOutstandingBytes(), d.need)
 		if !ok {
 			// Nobody tells of a lease that has run out.
@@ -192,6 +195,9 @@ func (w *work) send(ctx context.Context, d *delivering, answer dispatch.Answer) 
 	w.mu.Lock()
 	w.credit -= len(ms)
 	w.mu.Unlock()
+	size := deliveryBytes(ms)
+	w.bytes.take(size)
+	defer w.bytes.give(size)
 	// What happens to the claims from here on is not missed, and told after them.
 	w.watch.deliver(ms)
 	err := w.out.put(ctx, outgoing[queueboxv1.WorkResponse]{build: func() *queueboxv1.WorkResponse {

@@ -58,8 +58,8 @@ func (w *work) checkLease(ctx context.Context, start *queueboxv1.WorkStart) erro
 	return err
 }
 
-// answer answers one frame and gives its slot back when the answer is sent.
-func (w *work) answer(ctx context.Context, req *queueboxv1.WorkRequest) {
+// answer answers one frame and gives its slot, and its bytes, back when the answer is sent.
+func (w *work) answer(ctx context.Context, req *queueboxv1.WorkRequest, size int64) {
 	defer w.done()
 	resp, err := w.frame(ctx, req)
 	if err != nil {
@@ -68,6 +68,7 @@ func (w *work) answer(ctx context.Context, req *queueboxv1.WorkRequest) {
 	}
 	// Where it is not sent the stream has ended.
 	_ = w.out.put(ctx, outgoing[queueboxv1.WorkResponse]{frame: resp})
+	w.bytes.give(size)
 	<-w.slots
 }
 

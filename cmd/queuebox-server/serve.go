@@ -184,6 +184,7 @@ func (c *serveCmd) serverConfig(store storage.Store, logger *slog.Logger) server
 	cfg.MaxQueues = c.MaxQueues
 	cfg.QueueDefaults = c.queueDefaults()
 	cfg.MaxPayloadBytes = int64(c.MaxPayloadBytes)
+	cfg.MaxStreamBytes = int64(c.MaxStreamBytes)
 	cfg.MaxWait = c.MaxWait
 	cfg.DrainTimeout = c.DrainTimeout
 	cfg.PollInterval = c.PollInterval

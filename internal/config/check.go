@@ -77,6 +77,7 @@ func (o *Options) Check() error {
 		{"max-wait", o.MaxWait > 0 && o.MaxWait <= 20*time.Second, "more than 0 and at most 20s"},
 		{"poll-interval", o.PollInterval >= 10*time.Millisecond && o.PollInterval <= time.Second, "10ms to 1s"},
 		{"max-waiters", o.MaxWaiters > 0, "1 or more"},
+		{"max-stream-bytes", o.MaxStreamBytes > 0, "more than 0"},
 		{"max-payload-bytes", o.MaxPayloadBytes > 0 && o.MaxPayloadBytes <= maxPayload, "1 to 32MiB"},
 		{"max-queues", o.MaxQueues >= 0, "0 or more"},
 		{"queue-labels", o.QueueLabels >= 0, "0 or more"},

@@ -94,7 +94,7 @@ func TestEveryOptionInEveryWay(t *testing.T) {
 		"config": write(t, ""), "storage": "sqlite://other.db", "storage-file": secret, "listen-url": "postgres://h/d",
 		"listen-url-file": secret, "max-conns": "3", "auto-migrate": "true", "allow-unsafe-durability": "true",
 		"listen": "127.0.0.1:1", "metrics-listen": "off", "debug-listen": "127.0.0.1:2", "insecure": "true", "max-connection-age": "1m", "drain-timeout": "1s",
-		"max-wait": "1s", "poll-interval": "20ms", "max-waiters": "1", "max-payload-bytes": "2KiB", "create-queues": "false", "join-calls": "false",
+		"max-wait": "1s", "poll-interval": "20ms", "max-waiters": "1", "max-stream-bytes": "16MiB", "max-payload-bytes": "2KiB", "create-queues": "false", "join-calls": "false",
 		"max-queues": "1", "queue-labels": "1", "queue-lease": "2s", "queue-min-lease": "2s", "queue-max-lease": "1m",
 		"queue-max-attempts": "1", "queue-retry-min": "2s", "queue-retry-max": "2s", "queue-retry-multiplier": "3",
 		"queue-retry-jitter": "0.5", "queue-completed-retention": "10m", "queue-dead-retention": "1h", "log-level": "debug",

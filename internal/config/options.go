@@ -71,6 +71,7 @@ type ServerOptions struct {
 	MaxWait          time.Duration `default:"20s" placeholder:"DURATION" group:"Server" help:"Longest time that a Claim may wait for messages, at most 20s; a longer wish is cut to it."`
 	PollInterval     time.Duration `default:"1s" placeholder:"DURATION" group:"Server" help:"Longest time between two looks into a queue that somebody waits for, where no notification comes, 10ms to 1s."`
 	MaxWaiters       int           `default:"10000" placeholder:"N" group:"Server" help:"Most Claim calls that wait at the same time."`
+	MaxStreamBytes   Bytes         `default:"256MiB" placeholder:"SIZE" group:"Server" help:"Memory for the frames of all Work and Heartbeat streams that are not answered yet, and for deliveries that are not sent. Beyond it streams are not read until there is room; half of it is for one connection at most."`
 	JoinCalls        bool          `default:"true" negatable:"" group:"Server" help:"Join concurrent calls that enqueue, settle or renew, and those that claim from one queue, into one statement of the database. Without it each call is a transaction of its own, which is slower for everybody."`
 	MaxPayloadBytes  Bytes         `default:"1MiB" placeholder:"SIZE" group:"Server" help:"Largest payload of one message, at most 32MiB."`
 	CreateQueues     bool          `default:"true" negatable:"" group:"Queues" help:"Create a queue at its first Enqueue. Without it a queue is made by CreateQueue alone."`
