@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"time"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/queuebox/queuebox/storage"
@@ -17,9 +19,33 @@ func plainCompletions(items []storage.Settlement, some []int) bool {
 	return true
 }
 
-// completeStep is settleStep for completions. An item that repeats one before it is left out:
-// it stays unanswered, and the look for those finds it settled.
+// completeStep is settleStep for completions. An item for a message that one before it names,
+// too, is left out: it stays unanswered, and the look for those finds what has become of it.
 func (s *Store) completeStep(items []storage.Settlement, some []int, answered []bool, out *storage.SettleResult) step {
+	reset := func() {
+		clear(answered)
+		for _, i := range some {
+			out.Items[i] = storage.Settled{}
+		}
+	}
+	lost := storage.Settled{Status: storage.ItemLost, Cause: storage.LostLeaseExpired}
+	if len(some) == 1 {
+		it := &items[some[0]]
+		return step{
+			sql: s.sql.completeOne, args: []any{it.Ref.QueueID, it.Ref.Position, [16]byte(it.Token)},
+			scan: each(reset, func(r pgx.Rows) error {
+				row := raw(r)
+				out.Now = row.time(0)
+				switch {
+				case !row.null(3):
+					answered[0], out.Items[some[0]] = true, completedAt(row.time(1))
+				case !row.bool(2):
+					answered[0], out.Items[some[0]] = true, lost
+				}
+				return row.err
+			}),
+		}
+	}
 	var (
 		n         = len(some)
 		ids       = make([]int32, 0, n)
@@ -30,49 +56,53 @@ func (s *Store) completeStep(items []storage.Settlement, some []int, answered []
 	)
 	for k, i := range some {
 		it := &items[i]
-		if rising && len(positions) > 0 && positions[len(positions)-1] >= it.Ref.Position {
-			rising = false
-		}
+		rising = rising && (k == 0 || positions[k-1] < it.Ref.Position)
 		ids, positions, tokens, of = append(ids, it.Ref.QueueID), append(positions, it.Ref.Position), append(tokens, it.Token), append(of, k)
 	}
 	if !rising {
-		type fence struct {
-			ref   storage.Ref
-			token storage.Token
-		}
-		seen := make(map[fence]struct{}, n)
+		seen := make(map[int64]struct{}, n)
 		ids, positions, tokens, of = ids[:0], positions[:0], tokens[:0], of[:0]
 		for k, i := range some {
 			it := &items[i]
-			f := fence{it.Ref, it.Token}
-			if _, twice := seen[f]; twice {
+			if _, twice := seen[it.Ref.Position]; twice {
 				continue
 			}
-			seen[f] = struct{}{}
+			seen[it.Ref.Position] = struct{}{}
 			ids, positions, tokens, of = append(ids, it.Ref.QueueID), append(positions, it.Ref.Position), append(tokens, it.Token), append(of, k)
 		}
 	}
 	return step{
 		sql: s.sql.complete, args: []any{ids, positions, tokens},
-		scan: each(func() {
-			clear(answered)
-			for _, i := range some {
-				out.Items[i] = storage.Settled{}
-			}
-		}, func(r pgx.Rows) error {
+		scan: each(reset, func(r pgx.Rows) error {
 			row := raw(r)
 			out.Now = row.time(0)
-			if row.null(1) {
+			done := completedAt(row.time(1))
+			if row.int(2) == int64(len(positions)) {
+				for _, k := range of {
+					answered[k], out.Items[some[k]] = true, done
+				}
 				return row.err
 			}
-			k := of[row.int(1)-1]
-			answered[k] = true
-			item := storage.Settled{Status: storage.ItemLost, Cause: storage.LostLeaseExpired}
-			if !row.null(2) {
-				item = storage.Settled{Status: storage.ItemApplied, Outcome: storage.OutcomeCompleted, SettleTime: row.time(2)}
+			var applied, over []int64
+			row.usual(3, &applied)
+			row.usual(4, &over)
+			at := make(map[int64]int, len(positions))
+			for n, position := range positions {
+				at[position] = of[n]
 			}
-			out.Items[some[k]] = item
+			for _, position := range applied {
+				k := at[position]
+				answered[k], out.Items[some[k]] = true, done
+			}
+			for _, position := range over {
+				k := at[position]
+				answered[k], out.Items[some[k]] = true, lost
+			}
 			return row.err
 		}),
 	}
+}
+
+func completedAt(at time.Time) storage.Settled {
+	return storage.Settled{Status: storage.ItemApplied, Outcome: storage.OutcomeCompleted, SettleTime: at}
 }

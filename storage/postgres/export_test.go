@@ -22,7 +22,7 @@ func Statements() (map[string]string, error) {
 		"claim": s.claim, "first_ready": s.firstReady, "claim_calls": s.claimCalls, "claim_replay": s.claimReplay, "claim_replayed": s.claimReplayed,
 		"give_back": s.giveBack, "give_back_call": s.giveBackCall,
 		"renew": s.renew, "renew_wait": s.renewWait, "settle": s.settle, "settle_wait": s.settleWait,
-		"diagnose": s.diagnose, "complete": s.complete, "enqueue": s.enqueue, "enqueue_keys": s.enqueueKeys,
+		"diagnose": s.diagnose, "complete": s.complete, "complete_one": s.completeOne, "enqueue": s.enqueue, "enqueue_keys": s.enqueueKeys,
 		"enqueue_keys_read": s.enqueueKeysRead, "enqueue_keyed": s.enqueueKeyed,
 		"message_get": s.messageGet, "message_list": s.messageList, "blocked": s.blocked,
 		"enqueue_ordered": s.enqueueOrdered, "add_names": s.addNames, "lock_names": s.lockNames,

@@ -25,7 +25,7 @@ type statements struct {
 
 	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall        string
 	firstReady                                                                   string
-	renew, renewWait, settle, settleWait, complete, diagnose                     string
+	renew, renewWait, settle, settleWait, complete, completeOne, diagnose        string
 	enqueue, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake      string
 	enqueueKeyed, findHeld                                                       string
 	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate       string
@@ -63,7 +63,7 @@ func loadStatements(testClock string) (statements, error) {
 		"count_page": &s.countPage, "count_turn": &s.countTurn, "count_done": &s.countDone,
 		"count_queues": &s.countQueues, "count_put": &s.countPut, "stats_get": &s.statsGet,
 		"maintain_paces": &s.maintainPaces, "maintain_slots": &s.maintainSlots,
-		"renew": &s.renew, "settle": &s.settle, "complete": &s.complete, "diagnose": &s.diagnose,
+		"renew": &s.renew, "settle": &s.settle, "complete": &s.complete, "complete_one": &s.completeOne, "diagnose": &s.diagnose,
 		"enqueue": &s.enqueue, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_lock": &s.enqueueKeysLock,
 		"enqueue_keys_read": &s.enqueueKeysRead,
 		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
