@@ -16,10 +16,10 @@ import (
 
 // segments are the parts of the ready set that a claim walks, in claim order: for each
 // hint its priority from the hint on, and between them the ranges of priorities without
-// a hint, from their start.
+// a hint, from their start: the zero time is before all of them.
 type segments struct {
 	highest, lowest []int32
-	from            []*time.Time
+	from            []time.Time
 	position        []int64
 	hinted          []bool
 }
@@ -32,7 +32,7 @@ func segmentsOf(hints []storage.ScanHint) segments {
 		)
 	})
 	var g segments
-	add := func(highest, lowest int64, from *time.Time, position int64) {
+	add := func(highest, lowest int64, from time.Time, position int64, hinted bool) {
 		if highest < lowest {
 			return
 		}
@@ -40,7 +40,7 @@ func segmentsOf(hints []storage.ScanHint) segments {
 		g.lowest = append(g.lowest, int32(lowest))
 		g.from = append(g.from, from)
 		g.position = append(g.position, position)
-		g.hinted = append(g.hinted, from != nil)
+		g.hinted = append(g.hinted, hinted)
 	}
 	next := int64(math.MaxInt32)
 	for _, h := range sorted {
@@ -48,11 +48,11 @@ func segmentsOf(hints []storage.ScanHint) segments {
 		if p > next {
 			continue // the same priority twice: the earlier hint hides less
 		}
-		add(next, p+1, nil, 0)
-		add(p, p, &h.ReadyTime, h.Position)
+		add(next, p+1, time.Time{}, 0, false)
+		add(p, p, h.ReadyTime, h.Position, true)
 		next = p - 1
 	}
-	add(next, math.MinInt32, nil, 0)
+	add(next, math.MinInt32, time.Time{}, 0, false)
 	return g
 }
 
@@ -224,12 +224,12 @@ func (s *Store) claimAgain(ctx context.Context, p storage.ClaimParams, i int, ou
 // claimOnce claims for the calls of todo, after a look for their claim ids. known are the
 // calls whose claim id was found, also where the claim itself failed.
 func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int) (out claimRows, known []int, err error) {
-	if _, ok := s.limited.Load(p.QueueID); !ok {
+	if !s.limited.has(p.QueueID) {
 		out, known, err = s.claimFree(ctx, p, todo)
 		if err != nil || !out.limited {
 			return out, known, err
 		}
-		s.limited.Store(p.QueueID, true)
+		s.limited.set(p.QueueID, true)
 		todo = without(todo, known)
 		if len(todo) == 0 {
 			return out, known, nil
@@ -238,7 +238,7 @@ func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int
 	out, more, err := s.claimLimited(ctx, p, todo)
 	if err == nil && !out.limited {
 		// The limit was taken away: from here on the short way again.
-		s.limited.Delete(p.QueueID)
+		s.limited.set(p.QueueID, false)
 		out, more, err = s.claimFree(ctx, p, todo)
 		if err == nil && out.limited {
 			err = fmt.Errorf("postgres: claim: %w: the limit of the queue keeps changing", storage.ErrUnavailable)
@@ -253,6 +253,21 @@ func (s *Store) claimOnce(ctx context.Context, p storage.ClaimParams, todo []int
 // a queue that has a limit and says so.
 func (s *Store) claimFree(ctx context.Context, p storage.ClaimParams, todo []int) (out claimRows, known []int, err error) {
 	b := bind(p, todo)
+	if b.ready() && !s.whole.has(p.QueueID) {
+		if err := s.write(ctx, "claim", b.readyStep(p, s.sql.claimReady, &out)); err != nil {
+			return claimRows{}, nil, err
+		}
+		if len(out.rows) > 0 {
+			out.sort()
+			return out, nil, nil
+		}
+		s.whole.set(p.QueueID, true)
+	}
+	defer func() {
+		if err == nil && out.filled(len(b.callOf)) {
+			s.whole.set(p.QueueID, false)
+		}
+	}()
 	steps := s.lookForCalls(p, b, &known)
 	if err := s.write(ctx, "claim", append(steps, b.step(p, s.sql.claim, &out))...); err != nil {
 		return claimRows{}, known, err
@@ -299,13 +314,10 @@ func bind(p storage.ClaimParams, todo []int) *bound {
 		byPayload = max(byPayload, call.MaxPayloadBytes)
 	}
 	g := segmentsOf(p.ScanFrom)
-	if p.ScanFrom == nil {
-		g.position = nil
-	}
 	b.tokens = newTokens(len(b.callOf))
 	b.args = []any{
 		p.QueueID, int64(len(b.callOf)), p.MaxWireBytes, byPayload, b.callOf, leases, workers, ids,
-		g.position, g.highest, g.lowest, g.from, g.hinted, b.tokens, p.DueFrom,
+		g.position, g.highest, g.lowest, g.from, p.ScanFrom != nil, b.tokens, p.DueFrom,
 	}
 	return b
 }
@@ -353,7 +365,7 @@ func (b *bound) step(p storage.ClaimParams, sql string, out *claimRows, more ...
 	args := append(slices.Clone(b.args), more...)
 	return step{sql: sql, args: args, scan: each(
 		func() { *out = claimRows{} },
-		func(r pgx.Rows) error { return out.scan(b, b.todo, p, r) },
+		func(r pgx.Rows) error { return out.scan(b, p, r) },
 	)}
 }
 
@@ -361,8 +373,8 @@ func (c *claimRows) sort() {
 	slices.SortFunc(c.rows, func(a, b claimRow) int { return cmp.Compare(a.rank, b.rank) })
 }
 
-// scan reads a row. What is not of a message stands in each of them.
-func (c *claimRows) scan(b *bound, todo []int, p storage.ClaimParams, r pgx.Rows) error {
+// scan reads a row of claim.sql. What is not of a message stands in each of them.
+func (c *claimRows) scan(b *bound, p storage.ClaimParams, r pgx.Rows) error {
 	row := raw(r)
 	if c.rows == nil {
 		c.now, c.next, c.open, c.limited = row.time(0), row.time(5), row.bool(1), row.bool(2)
@@ -371,7 +383,12 @@ func (c *claimRows) scan(b *bound, todo []int, p storage.ClaimParams, r pgx.Rows
 	if row.null(6) {
 		return row.err
 	}
-	attributes, err := row.attributes(11)
+	return c.add(b, p, &row, 6)
+}
+
+// add reads a message, whose columns begin at some place.
+func (c *claimRows) add(b *bound, p storage.ClaimParams, row *row, at int) error {
+	attributes, err := row.attributes(at + 5)
 	if err != nil {
 		return err
 	}
@@ -379,30 +396,30 @@ func (c *claimRows) scan(b *bound, todo []int, p storage.ClaimParams, r pgx.Rows
 	if n := len(c.rows); n > 0 {
 		before = c.rows[n-1].claimed.Message
 	}
-	rank := row.int(6)
-	call := todo[b.callOf[rank-1]-1]
-	payload := row.bytes(9)
+	rank := row.int(at)
+	call := b.todo[b.callOf[rank-1]-1]
+	payload := row.bytes(at + 3)
 	c.rows = append(c.rows, claimRow{call: call, rank: rank, claimed: storage.Claimed{
 		Token: storage.Token(b.tokens[rank-1]),
 		Message: storage.Message{
-			Ref:            storage.Ref{QueueID: p.QueueID, Position: row.int(7)},
-			IdempotencyKey: row.text(8),
+			Ref:            storage.Ref{QueueID: p.QueueID, Position: row.int(at + 1)},
+			IdempotencyKey: row.text(at + 2),
 			Payload:        payload,
 			PayloadBytes:   int64(len(payload)),
-			ContentType:    row.textLike(10, before.ContentType),
+			ContentType:    row.textLike(at+4, before.ContentType),
 			Attributes:     attributes,
-			OrderingKey:    row.textLike(21, before.OrderingKey),
-			Priority:       row.int32(12),
+			Priority:       row.int32(at + 6),
 			State:          storage.StateProcessing,
-			Attempt:        row.int32(13),
-			MaxAttempts:    row.int32(14),
-			CreateTime:     row.time(15),
-			ReadyTime:      row.time(16),
-			ExpireTime:     row.time(17),
-			LastError:      row.textLike(18, before.LastError),
-			ReasonCode:     row.textLike(19, before.ReasonCode),
+			Attempt:        row.int32(at + 7),
+			MaxAttempts:    row.int32(at + 8),
+			CreateTime:     row.time(at + 9),
+			ReadyTime:      row.time(at + 10),
+			ExpireTime:     row.time(at + 11),
+			LastError:      row.textLike(at+12, before.LastError),
+			ReasonCode:     row.textLike(at+13, before.ReasonCode),
 			WorkerID:       p.Calls[call].WorkerID,
-			LeaseEnd:       row.time(20),
+			LeaseEnd:       row.time(at + 14),
+			OrderingKey:    row.textLike(at+15, before.OrderingKey),
 		},
 	}})
 	return row.err

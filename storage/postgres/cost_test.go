@@ -93,8 +93,10 @@ func TestStatementsPerOperation(t *testing.T) {
 
 	// C11: an empty claim writes nothing.
 	n, wal = c.of(t, func() { require.Empty(t, claim(t, s, q.ID, 10, time.Minute)) })
-	require.Equal(t, 1, n)
+	require.Equal(t, 2, n, "the first claim that is empty after one that was not asks the longer way, too")
 	require.Zero(t, wal, "an empty claim logs nothing")
+	n, _ = c.of(t, func() { require.Empty(t, claim(t, s, q.ID, 10, time.Minute)) })
+	require.Equal(t, 1, n, "the next one only that way")
 }
 
 // What a claim and a renewal write stays on its page: no index entry is made.
@@ -157,16 +159,18 @@ func TestC11AnEmptyClaimHasNoTransactionID(t *testing.T) {
 	d.fill(t, q.ID, 10, leasedShape)
 	p := newPlanner(t, d)
 	ctx := context.WithoutCancel(t.Context())
-	_, err := p.conn.Prepare(ctx, "claim", p.statements["claim"])
-	require.NoError(t, err)
-	tx, err := p.conn.Begin(ctx)
-	require.NoError(t, err)
-	_, err = tx.Exec(ctx, "EXECUTE claim("+strings.Join(claimArgs(q.ID, 10), ", ")+")")
-	require.NoError(t, err)
-	var none bool
-	require.NoError(t, tx.QueryRow(ctx, "SELECT pg_current_xact_id_if_assigned() IS NULL").Scan(&none))
-	require.True(t, none)
-	require.NoError(t, tx.Rollback(ctx))
+	for name, args := range map[string][]string{"claim": claimArgs(q.ID, 10), "claim_ready": readyArgs(claimArgs(q.ID, 10))} {
+		_, err := p.conn.Prepare(ctx, name, p.statements[name])
+		require.NoError(t, err)
+		tx, err := p.conn.Begin(ctx)
+		require.NoError(t, err)
+		_, err = tx.Exec(ctx, "EXECUTE "+name+"("+strings.Join(args, ", ")+")")
+		require.NoError(t, err)
+		var none bool
+		require.NoError(t, tx.QueryRow(ctx, "SELECT pg_current_xact_id_if_assigned() IS NULL").Scan(&none))
+		require.True(t, none, name)
+		require.NoError(t, tx.Rollback(ctx))
+	}
 }
 
 // A statement of many items does as much more work than one of one: with hash and merge
@@ -199,6 +203,8 @@ func TestJoinedStatementsAreLinear(t *testing.T) {
 	check("diagnose", ids, positions, tokens)
 	check("give_back", "1", positions, tokens)
 	check("claim", claimArgs(q.ID, n)...)
+	d.exec(t, "UPDATE queuebox.message SET ready_time = now() + interval '1 hour' WHERE place = 1")
+	check("claim_ready", readyArgs(claimArgs(q.ID, n))...)
 	keys := make([]string, n)
 	for i := range keys {
 		keys[i] = "key-" + strconv.Itoa(i)

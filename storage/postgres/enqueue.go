@@ -72,6 +72,14 @@ func (c columns) args() []any {
 	}
 }
 
+// first are the arguments of enqueue_one.sql.
+func (c columns) first() []any {
+	return []any{
+		c.queueID[0], c.payload[0], c.contentType[0], c.attributes[0], c.priority[0], c.delay[0],
+		c.available[0], c.maxAttempts[0], c.expire[0], c.wireBytes[0],
+	}
+}
+
 // sparse are the arguments of enqueue.sql: what the messages have in common is said once, and
 // an array of nothing but defaults is empty. Each array costs a message a value on the wire, in
 // this program and in the database.
@@ -157,12 +165,17 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 		}
 	}
 	rows := make([]inserted, 0, len(p.Messages))
-	insert := step{sql: s.sql.enqueue, args: c.sparse(), scan: scanInserted(&rows)}
+	insert := step{sql: s.sql.enqueue, scan: scanInserted(&rows)}
 	var steps []step
-	if keys := orderingKeys(p.Messages); len(keys) > 0 {
+	switch keys := orderingKeys(p.Messages); {
+	case len(keys) > 0:
 		steps = append(atMost(p.LockWait), s.lockNames(keys)...)
 		insert.sql = s.sql.enqueueOrdered
 		insert.args = append(c.args(), orderingNames(p.Messages), make([]*int64, len(p.Messages)), make([]string, len(p.Messages)))
+	case len(p.Messages) == 1:
+		insert.sql, insert.args = s.sql.enqueueOne, c.first()
+	default:
+		insert.args = c.sparse()
 	}
 	if err := s.write(ctx, "enqueue", append(steps, insert)...); err != nil {
 		return storage.EnqueueResult{}, noQueue("enqueue", err)
@@ -170,6 +183,9 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 	// A database promises no order of returned rows; positions rise with the items.
 	slices.SortFunc(rows, func(a, b inserted) int { return int(a.position - b.position) })
 	out := storage.EnqueueResult{Items: make([]storage.Enqueued, len(p.Messages))}
+	if insert.sql == s.sql.enqueueOne && len(rows) == 0 {
+		return storage.EnqueueResult{}, fmt.Errorf("postgres: enqueue: %w", storage.ErrQueueNotFound)
+	}
 	if len(rows) != len(p.Messages) {
 		return out, fmt.Errorf("postgres: enqueue: %d rows for %d messages", len(rows), len(p.Messages))
 	}

@@ -19,10 +19,10 @@ func Statements() (map[string]string, error) {
 		"own_incoming": s.own.incoming, "own_place": s.own.place, "own_take": s.own.take, "own_insert": s.own.insert,
 		"own_refuse": s.own.refuse, "own_marked": s.own.marked, "own_marked_take": s.own.markedTake, "own_finish": s.own.finish,
 
-		"claim": s.claim, "first_ready": s.firstReady, "claim_calls": s.claimCalls, "claim_replay": s.claimReplay, "claim_replayed": s.claimReplayed,
+		"claim": s.claim, "claim_ready": s.claimReady, "first_ready": s.firstReady, "claim_calls": s.claimCalls, "claim_replay": s.claimReplay, "claim_replayed": s.claimReplayed,
 		"give_back": s.giveBack, "give_back_call": s.giveBackCall,
 		"renew": s.renew, "renew_wait": s.renewWait, "settle": s.settle, "settle_wait": s.settleWait,
-		"diagnose": s.diagnose, "complete": s.complete, "complete_one": s.completeOne, "enqueue": s.enqueue, "enqueue_keys": s.enqueueKeys,
+		"diagnose": s.diagnose, "complete": s.complete, "complete_one": s.completeOne, "enqueue": s.enqueue, "enqueue_one": s.enqueueOne, "enqueue_keys": s.enqueueKeys,
 		"enqueue_keys_read": s.enqueueKeysRead, "enqueue_keyed": s.enqueueKeyed,
 		"message_get": s.messageGet, "message_list": s.messageList, "blocked": s.blocked,
 		"enqueue_ordered": s.enqueueOrdered, "add_names": s.addNames, "lock_names": s.lockNames,

@@ -24,7 +24,7 @@ func (s *Store) FirstReady(ctx context.Context, p storage.FirstReadyParams) (sto
 	g := segmentsOf(p.Below)
 	for i, hinted := range g.hinted {
 		if hinted {
-			priorities, times, positions = append(priorities, g.highest[i]), append(times, *g.from[i]), append(positions, g.position[i])
+			priorities, times, positions = append(priorities, g.highest[i]), append(times, g.from[i]), append(positions, g.position[i])
 		} else {
 			highest, lowest = append(highest, g.highest[i]), append(lowest, g.lowest[i])
 		}

@@ -109,8 +109,8 @@ func repeat(n int, value string) string {
 
 func claimArgs(queueID int32, n int) []string {
 	return []string{
-		fmt.Sprint(queueID), fmt.Sprint(n), "0", "0", repeat(n, "1"), "'{30000000}'", "'{w}'", "'{NULL}'", "NULL",
-		"'{2147483647}'", "'{-2147483648}'", "'{NULL}'", "'{f}'",
+		fmt.Sprint(queueID), fmt.Sprint(n), "0", "0", repeat(n, "1"), "'{30000000}'", "'{w}'", "'{NULL}'", "'{0}'",
+		"'{2147483647}'", "'{-2147483648}'", "'{-infinity}'", "false",
 		repeat(n, "6f1c9a52-3b7e-4d0f-9a51-0c2d7be84f13"), "'-infinity'",
 	}
 }
@@ -118,8 +118,13 @@ func claimArgs(queueID int32, n int) []string {
 func hintArgs(queueID int32, n int, hint string) []string {
 	a := claimArgs(queueID, n)
 	a[8] = "'{0,0,0}'"
-	a[9], a[10], a[11], a[12] = "'{2147483647,0,-1}'", "'{1,0,-2147483648}'", "ARRAY[NULL,"+hint+",NULL]::timestamptz[]", "'{f,t,f}'"
+	a[9], a[10], a[11], a[12] = "'{2147483647,0,-1}'", "'{1,0,-2147483648}'", "ARRAY['-infinity',"+hint+",'-infinity']::timestamptz[]", "true"
 	return a
+}
+
+// readyArgs are the arguments of claim_ready.sql out of those of claim.sql.
+func readyArgs(a []string) []string {
+	return []string{a[0], a[1], a[2], a[4], a[5], a[6], a[9], a[10], a[11], a[8], a[13], a[14]}
 }
 
 // anyMessage is the filter of the messages of a queue that means all of them.
@@ -192,10 +197,13 @@ func TestC12PlansArePinned(t *testing.T) {
 			if at != "all leased" {
 				check("claim", 1, claimArgs(q.ID, 1)...)
 				check("claim", batch, claimArgs(q.ID, batch)...)
+				check("claim_ready", 1, readyArgs(claimArgs(q.ID, 1))...)
+				check("claim_ready", batch, readyArgs(claimArgs(q.ID, batch))...)
 			}
 			hint := "(SELECT max(ready_time) FROM queuebox.message WHERE queue_id = " + fmt.Sprint(q.ID) + ") - interval '10 milliseconds'"
 			got := d.lines(t, "SELECT ("+hint+")::text")
 			check("claim", batch, hintArgs(q.ID, batch, "'"+got[0]+"'")...)
+			check("claim_ready", batch, readyArgs(hintArgs(q.ID, batch, "'"+got[0]+"'"))...)
 			// W7: below a hint, in the gaps beside it, and where nothing is named.
 			at := "ARRAY['" + got[0] + "']::timestamptz[]"
 			for _, args := range [][]string{
@@ -235,6 +243,7 @@ func TestC12PlansArePinned(t *testing.T) {
 				"'{}'", "'{}'", repeat(batch, "100"))
 			pinned(t, "enqueue", plan)
 			require.LessOrEqual(t, plan.buffers(), 15*batch, "enqueue")
+			check("enqueue_one", 1, fmt.Sprint(q.ID), "'x'", "''", "NULL", "0", "NULL", "NULL", "0", "NULL", "100")
 			plan = p.explain(t, "blocked", fmt.Sprint(q.ID))
 			pinned(t, "blocked", plan)
 			plan = p.explain(t, "message_get", fmt.Sprint(q.ID), "1", "true")
@@ -276,5 +285,12 @@ func TestC12CostOfAClaim(t *testing.T) {
 	hinted := p.explain(t, "claim", hintArgs(leased.ID, 1, "now() - interval '5 minutes'")...).buffers()
 	t.Logf("one ready message behind 100k leased: %d buffers without a hint, %d with it", unhinted, hinted)
 	require.LessOrEqual(t, hinted, 3*base)
+	for _, q := range []int32{empty.ID, delayed.ID} {
+		ready := p.explain(t, "claim_ready", readyArgs(claimArgs(q, 1))...).buffers()
+		require.LessOrEqual(t, ready, base+10, "claim_ready of one message")
+	}
+	ready := p.explain(t, "claim_ready", readyArgs(hintArgs(leased.ID, 1, "now() - interval '5 minutes'"))...).buffers()
+	t.Logf("the same by claim_ready: %d buffers with a hint", ready)
+	require.LessOrEqual(t, ready, 3*base)
 	require.Greater(t, unhinted, hinted, "the leased rows stand in the way, else this test proves nothing")
 }

@@ -67,7 +67,10 @@ type Store struct {
 	denied sync.Once     // the warning that this role may not make partitions
 	// limited are the queues that had a limit when they were last claimed from: which way to
 	// try first. The statements decide, never this.
-	limited sync.Map
+	limited queueSet
+	// whole are the queues whose last claim by claim_ready.sql found nothing: they are claimed from
+	// by claim.sql until one of those was filled.
+	whole queueSet
 
 	retainLock sync.Mutex // over retainKeys
 	retainKeys keyPass

@@ -23,13 +23,13 @@ type statements struct {
 	pickPending, pickCompleted, pickDead, redrive string
 	purgePending, purgeCompleted, purgeDead       string
 
-	claim, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall        string
-	firstReady                                                                   string
-	renew, renewWait, settle, settleWait, complete, completeOne, diagnose        string
-	enqueue, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake      string
-	enqueueKeyed, findHeld                                                       string
-	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate       string
-	queuePause, blocked, messageGet, messageList, notify, now, ready, durability string
+	claim, claimReady, claimCalls, claimReplay, claimReplayed, giveBack, giveBackCall   string
+	firstReady                                                                          string
+	renew, renewWait, settle, settleWait, complete, completeOne, diagnose               string
+	enqueue, enqueueOne, enqueueKeys, enqueueKeysLock, enqueueKeysRead, enqueueKeysTake string
+	enqueueKeyed, findHeld                                                              string
+	queueLock, queueCreate, queueGet, queueGetByID, queueList, queueUpdate              string
+	queuePause, blocked, messageGet, messageList, notify, now, ready, durability        string
 	// Limits of a queue (L1, L2).
 	countPage, countTurn, countDone, countQueues, countPut, statsGet          string
 	claimLimited, limitLock, limitFill, limitState, limitSet                  string
@@ -56,7 +56,7 @@ func loadStatements(testClock string) (statements, error) {
 	}
 	var s statements
 	for name, text := range s.own.fields(map[string]*string{
-		"claim": &s.claim, "first_ready": &s.firstReady, "claim_calls": &s.claimCalls, "claim_replay": &s.claimReplay,
+		"claim": &s.claim, "claim_ready": &s.claimReady, "first_ready": &s.firstReady, "claim_calls": &s.claimCalls, "claim_replay": &s.claimReplay,
 		"claim_replayed": &s.claimReplayed, "give_back": &s.giveBack, "give_back_call": &s.giveBackCall,
 		"claim_limited": &s.claimLimited, "limit_lock": &s.limitLock, "limit_fill": &s.limitFill,
 		"limit_state": &s.limitState, "limit_set": &s.limitSet,
@@ -64,7 +64,7 @@ func loadStatements(testClock string) (statements, error) {
 		"count_queues": &s.countQueues, "count_put": &s.countPut, "stats_get": &s.statsGet,
 		"maintain_paces": &s.maintainPaces, "maintain_slots": &s.maintainSlots,
 		"renew": &s.renew, "settle": &s.settle, "complete": &s.complete, "complete_one": &s.completeOne, "diagnose": &s.diagnose,
-		"enqueue": &s.enqueue, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_lock": &s.enqueueKeysLock,
+		"enqueue": &s.enqueue, "enqueue_one": &s.enqueueOne, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_lock": &s.enqueueKeysLock,
 		"enqueue_keys_read": &s.enqueueKeysRead,
 		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
 		"enqueue_ordered": &s.enqueueOrdered, "add_names": &s.addNames, "lock_names": &s.lockNames,

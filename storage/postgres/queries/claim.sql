@@ -3,8 +3,8 @@
 -- claim; those of them that are not taken move into the ready set. Writes nothing where
 -- nothing is ready (C11); never waits for a row; cuts by bytes before it leases (C13); leases
 -- no more than it returns (C19: what a LIMIT picks is materialized). The ready set is walked in
--- segments ($9 to $13): a range of priorities from its start, or one priority from a hint on,
--- and what is delayed from $15 on.
+-- segments ($9 to $12): a range of priorities from its start, or one priority from a hint on,
+-- and what is delayed from $15 on. claim_ready.sql goes before it.
 -- The tokens ($14) come from the caller, one for each row that may be taken, since the database
 -- takes longer to draw one than for all the rest of a row. A queue that has a limit is closed and says so: claim_limited.sql is its way.
 -- Leans on message_ready and message_delayed.
@@ -29,40 +29,13 @@ due AS MATERIALIZED (
 picked AS MATERIALIZED (
     SELECT r.tid, r.position, r.priority, r.ready_time, r.payload_bytes, r.wire_bytes
     FROM (
-        SELECT * FROM unnest($10::integer[], $11::integer[], $12::timestamptz[], $9::bigint[], $13::boolean[])
-            WITH ORDINALITY AS u (highest, lowest, ready_from, position_from, hinted, ord)
-        ORDER BY u.ord
+        SELECT unnest($10::integer[]) AS highest, unnest($11::integer[]) AS lowest,
+            unnest($12::timestamptz[]) AS ready_from, unnest($9::bigint[]) AS position_from
     ) seg
     CROSS JOIN LATERAL (
-        SELECT * FROM (
-            SELECT m.ctid AS tid, m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes
-            FROM queuebox.message m
-            WHERE NOT seg.hinted
-              AND m.queue_id = $1 AND m.place = 0 AND m.ready_time <= statement_timestamp()
-              AND m.priority <= seg.highest AND m.priority >= seg.lowest
-              AND (m.state = 0 OR (m.state = 1 AND m.lease_end <= clock_timestamp()))
-              AND NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
-              AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp())
-              AND (SELECT g.open FROM gate g)
-            ORDER BY m.priority DESC, m.ready_time, m.position
-            LIMIT $2
-            FOR UPDATE SKIP LOCKED
-        ) whole
-        UNION ALL
-        SELECT * FROM (
-            SELECT m.ctid AS tid, m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes
-            FROM queuebox.message m
-            WHERE seg.hinted
-              AND m.queue_id = $1 AND m.place = 0 AND m.ready_time <= statement_timestamp()
-              AND m.priority = seg.highest AND (m.ready_time, m.position) >= (seg.ready_from, seg.position_from)
-              AND (m.state = 0 OR (m.state = 1 AND m.lease_end <= clock_timestamp()))
-              AND NOT m.cancel_requested AND (m.max_attempts = 0 OR m.attempt < m.max_attempts)
-              AND (m.expire_time IS NULL OR m.expire_time > clock_timestamp())
-              AND (SELECT g.open FROM gate g)
-            ORDER BY m.ready_time, m.position
-            LIMIT $2
-            FOR UPDATE SKIP LOCKED
-        ) above
+        SELECT m.ctid AS tid, m.position, m.priority, m.ready_time, m.payload_bytes, m.wire_bytes
+        FROM queuebox.message m
+        {{claimable}}
     ) r
     LIMIT $2
 ),
@@ -90,14 +63,14 @@ taken AS (
 -- rows by ctid, which cannot change while this statement holds the locks. By queue_id and
 -- position a plan that was made while the table was empty starts from the whole queue and runs
 -- over all that was picked for each of its rows.
--- Where servers give hints ($9 is not null) a row that is moved with its old ready time may be
+-- Where servers give hints ($13) a row that is moved with its old ready time may be
 -- hidden, so it becomes ready now; the order among those moved together is kept by the
 -- microsecond. The rows are locked, so their place need not be asked again; naming it here would
 -- let the planner start from all that is delayed.
 written AS (
     UPDATE queuebox.message m
     SET place = 0,
-        ready_time = CASE WHEN t.call IS NULL AND $9::bigint[] IS NOT NULL THEN greatest(m.ready_time,
+        ready_time = CASE WHEN t.call IS NULL AND $13::boolean THEN greatest(m.ready_time,
             statement_timestamp() - ($2 + 200 - t.rank) * interval '1 microsecond') ELSE m.ready_time END,
         state = CASE WHEN t.call IS NULL THEN m.state ELSE 1 END,
         token = CASE WHEN t.call IS NULL THEN m.token ELSE ($14::uuid[])[t.rank] END,
