@@ -29,7 +29,7 @@ func (s *Store) completeStep(items []storage.Settlement, some []int, answered []
 		}
 	}
 	lost := storage.Settled{Status: storage.ItemLost, Cause: storage.LostLeaseExpired}
-	if len(some) == 1 {
+	if len(some) == 1 && !keyed(items[some[0]].Ref) {
 		it := &items[some[0]]
 		return step{
 			sql: s.sql.completeOne, args: []any{it.Ref.QueueID, it.Ref.Position, [16]byte(it.Token)},

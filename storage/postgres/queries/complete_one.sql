@@ -1,9 +1,9 @@
--- complete.sql for one message, which is most of what a caller alone sends: no arrays, no join,
+-- complete.sql for one message without an ordering key, as a caller alone sends it: no arrays, no join,
 -- and a plan of half as many nodes, whose start is what such a statement mostly costs. The
 -- clock is read outside the SELECT that locks, whose own list is computed before the lock.
 -- Returns nothing where the row was not locked, and a position only where the message was
 -- completed; where the lease was over, it is lost for certain, else unknown.
--- Leans on message_pkey and ordering_key_pkey.
+-- Leans on message_pkey.
 WITH locked AS MATERIALIZED (
     SELECT h.tid, h.lease_end, clock_timestamp() AS now
     FROM (
@@ -22,10 +22,9 @@ removed AS (
 completed AS (
     INSERT INTO queuebox.completed (queue_id, position, finish_time, create_time, ready_time, expire_time, token,
         priority, attempt, max_attempts, payload_bytes, worker_id, last_error, reason_code, content_type,
-        ordering_key, idempotency_key, attributes, payload)
+        idempotency_key, attributes, payload)
     SELECT m.queue_id, m.position, (SELECT l.now FROM locked l), m.create_time, m.ready_time, m.expire_time, m.token,
         m.priority, m.attempt, m.max_attempts, m.payload_bytes, m.worker_id, m.last_error, m.reason_code, m.content_type,
-        CASE WHEN m.key_id IS NULL THEN NULL ELSE (SELECT k.name FROM queuebox.ordering_key k WHERE k.key_id = m.key_id) END,
         m.idempotency_key, m.attributes, m.payload
     FROM queuebox.message m
     WHERE m.ctid = (SELECT l.tid FROM locked l WHERE l.lease_end > l.now)
