@@ -59,3 +59,22 @@ func (v *Vacuumer) Vacuum(ctx context.Context, s *Store, rows int64) ([]string, 
 func (s *Store) SweepKeysAt(ctx context.Context, p storage.SweepKeysParams, now time.Time) (storage.SweepKeysResult, error) {
 	return s.sweepKeysAt(ctx, p, now)
 }
+
+// SweepAt is Sweep at a time of the process.
+func (s *Store) SweepAt(ctx context.Context, p storage.SweepParams, now time.Time) (storage.SweepResult, error) {
+	return s.sweepAt(ctx, p, now)
+}
+
+// RememberAll makes the passes over messages and keys remember what they met however little that
+// cost, and every key without a message go at once.
+func (s *Store) RememberAll() {
+	s.emptyMessages.costly, s.emptyKeys.costly, s.keyCost = 0, 0, 0
+}
+
+// KeepKeys makes no key go sooner, however long the look at it takes.
+func (s *Store) KeepKeys() { s.keyCost = time.Hour }
+
+// LeftOut tells how many stretches the passes over messages and keys leave out.
+func (s *Store) LeftOut() (messages, keys int) {
+	return len(s.emptyMessages.empty), len(s.emptyKeys.empty)
+}

@@ -97,11 +97,11 @@ func TestC12OrderedPlansArePinned(t *testing.T) {
 				keys("SELECT string_agg(key_id::text, ',') FROM (SELECT key_id FROM queuebox.ordering_key ORDER BY key_id LIMIT 50) k")
 				most("promote", batch, 16)
 				most("remove_keys", batch, 16)
-				most("keys_look", batch, 16, "0", "50", "0")
+				most("keys_look", batch, 16, "'{1}'", "50", "0", "'{1000000}'", "150", "0")
 				for _, action := range []string{"1", "3"} {
 					most("settle", batch, 40, ids, positions, tokens, repeat(batch, action), null, null, null, null)
 				}
-				most("sweep", batch, 40, ids, positions, "0", "0", "0", "500", "4194304", "true")
+				most("sweep", batch, 40, ids, positions, "NULL", "NULL", "0", "500", "4194304", "true", "NULL", "NULL", "0")
 				keys("SELECT ''")
 				most("promote", 0, 0)
 			}
@@ -127,7 +127,7 @@ func TestC12OrderedPlansArePinned(t *testing.T) {
 			d.exec(t, "DELETE FROM queuebox.message m USING queuebox.ordering_key k WHERE k.key_id = m.key_id AND k.name = 'big' AND m.place = 0")
 			keys("SELECT key_id::text FROM queuebox.ordering_key WHERE name = 'big'")
 			most("promote", 1, 60)
-			most("keys_look", 1, 20, "0", "1", "0")
+			most("keys_look", 1, 20, "'{1}'", "1", "0", "'{1000000}'", "150", "0")
 			d.exec(t, `UPDATE queuebox.ordering_key SET blocked_by = 1 WHERE name = 'big';
 				INSERT INTO queuebox.dead (queue_id, position, finish_time, create_time, ready_time, priority, attempt, max_attempts,
 					payload_bytes, wire_bytes, state, action, dead_reason, content_type, payload)

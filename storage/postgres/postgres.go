@@ -75,7 +75,10 @@ type Store struct {
 	retainLock sync.Mutex // over retainKeys
 	retainKeys keyPass
 
-	keyUse keyUse
+	keyUse  keyUse
+	keyCost time.Duration // keyCost, but in tests
+	// What the passes over all messages and all keys leave out.
+	emptyMessages, emptyKeys *stretches
 
 	incomingBound, markedBound *ownBound
 
@@ -104,6 +107,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		pooled: t.pooled, log: loggerOf(c),
 		slow: slowlane.New(slowLanes, lockWait+lockWait/2), follow: slowlane.New(followLanes, 0),
 		incomingBound: newOwnBound(), markedBound: newOwnBound(),
+		emptyMessages: newStretches(), emptyKeys: newStretches(), keyCost: keyCost,
 	}
 	if s.sql, err = loadStatements(c.TestClock); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -21,14 +22,13 @@ const (
 // more than one only where many large ones end at once, and messages with ordering keys end
 // in transactions of their own.
 func (s *Store) Sweep(ctx context.Context, p storage.SweepParams) (storage.SweepResult, error) {
+	return s.sweepAt(ctx, p, time.Now()) //nolint:forbidigo // The pace of this process, not the time of a message.
+}
+
+func (s *Store) sweepAt(ctx context.Context, p storage.SweepParams, now time.Time) (storage.SweepResult, error) {
 	limit := max(p.Limit, 1)
 	if len(p.Refs) == 0 {
-		page, err := s.sweepOnce(ctx, sweepPage{after: p.After, looks: int64(limit)})
-		out := page.SweepResult
-		if err != nil {
-			return out, err
-		}
-		return out, s.sweepKeyed(ctx, page.keyed, &out)
+		return s.sweepLive(ctx, p.After, int64(limit), now)
 	}
 	refs := slices.Clone(p.Refs[:min(limit, len(p.Refs))])
 	slices.SortFunc(refs, compareRefs)
@@ -38,6 +38,51 @@ func (s *Store) Sweep(ctx context.Context, p storage.SweepParams) (storage.Sweep
 		return sum, err
 	}
 	return sum, s.sweepKeyed(ctx, ordered, &sum)
+}
+
+// sweepLive looks at a page of the live messages, and before the first one at some of what is left
+// out of the pages, since nothing lived there.
+func (s *Store) sweepLive(ctx context.Context, behind storage.Ref, limit int64, now time.Time) (sum storage.SweepResult, err error) {
+	for spent := time.Duration(0); behind == (storage.Ref{}) && spent < lookTime; {
+		piece, ok := s.emptyMessages.again(now)
+		if !ok {
+			break
+		}
+		page, err := s.sweepOnce(ctx, sweepPage{parts: []stretch{piece}, looks: limit})
+		if err != nil {
+			return sum, err
+		}
+		s.emptyMessages.looked(piece, page.rows, int64(len(page.rows)) >= limit, page.took)
+		if err := s.sweepAdd(ctx, page, &sum); err != nil {
+			return sum, err
+		}
+		spent += max(page.took, lookTime/lookPieces)
+	}
+	parts := s.emptyMessages.parts(behind)
+	page, err := s.sweepOnce(ctx, sweepPage{parts: parts, looks: limit, costly: s.emptyMessages.costly})
+	if err != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			s.emptyMessages.failed()
+		}
+		return sum, err
+	}
+	s.emptyMessages.met(now, parts, page.newest, page.rows, page.Next != (storage.Ref{}), page.took)
+	sum.Next = page.Next
+	if end := parts[len(parts)-1].to; sum.Next == (storage.Ref{}) && end != lastPlace {
+		sum.Next = storage.Ref{QueueID: end.QueueID, Position: end.Position - 1}
+	}
+	return sum, s.sweepAdd(ctx, page, &sum)
+}
+
+// sweepAdd adds up what a page did, and ends its messages with ordering keys.
+func (s *Store) sweepAdd(ctx context.Context, page sweptPage, sum *storage.SweepResult) error {
+	sum.Dead += page.Dead
+	sum.Expired += page.Expired
+	sum.Cancelled += page.Cancelled
+	if !page.Now.IsZero() {
+		sum.Now = page.Now
+	}
+	return s.sweepKeyed(ctx, page.keyed, sum)
 }
 
 // sweepKeyed ends messages with ordering keys, as many at a time as one statement ends.
@@ -75,9 +120,10 @@ func (s *Store) sweepNamed(ctx context.Context, refs []storage.Ref, ordered bool
 // sweepPage says what one statement looks at.
 type sweepPage struct {
 	refs    []storage.Ref
-	after   storage.Ref
+	parts   []stretch
 	looks   int64
-	ordered bool // refs have ordering keys
+	ordered bool          // refs have ordering keys
+	costly  time.Duration // from which on it tells what it looked at
 }
 
 // sweptPage is what it did.
@@ -86,16 +132,22 @@ type sweptPage struct {
 
 	cut   bool          // the bounds of the statement ended it early
 	keyed []storage.Ref // messages with ordering keys that end
+
+	took   time.Duration
+	newest int64         // the highest position that it looked at
+	rows   []storage.Ref // what it looked at, in order; nil where that cost little
 }
 
 // sweepOnce runs the statement.
 func (s *Store) sweepOnce(ctx context.Context, p sweepPage) (out sweptPage, err error) {
 	ids, positions := splitRefs(p.refs)
+	fromIDs, fromPositions, toIDs, toPositions := splitStretches(p.parts)
 	var ready []int32
 	steps := []step{{
 		sql: s.sql.sweep,
 		args: []any{
-			ids, positions, p.after.QueueID, p.after.Position, p.looks, int64(sweepRows), int64(sweepBytes), p.ordered,
+			ids, positions, fromIDs, fromPositions, p.looks, int64(sweepRows), int64(sweepBytes), p.ordered,
+			toIDs, toPositions, p.costly.Microseconds(),
 		},
 		scan: one(func(r pgx.Rows) error {
 			var (
@@ -106,12 +158,26 @@ func (s *Store) sweepOnce(ctx context.Context, p sweepPage) (out sweptPage, err 
 				queueID                  *int32
 				position                 *int64
 				early                    *bool
+				newest                   *int64
+				us                       int64
+				rowIDs                   []int32
+				rowPositions             []int64
 			)
-			err := r.Scan(&now, &dead, &expired, &cancelled, &keyedIDs, &keyedPositions, &queueID, &position, &early)
+			err := r.Scan(&now, &dead, &expired, &cancelled, &keyedIDs, &keyedPositions, &queueID, &position, &early,
+				&newest, &us, &rowIDs, &rowPositions)
 			if err != nil {
 				return err
 			}
-			out = sweptPage{cut: is(early)}
+			out = sweptPage{cut: is(early), took: time.Duration(us) * time.Microsecond}
+			if newest != nil {
+				out.newest = *newest
+			}
+			if out.took >= p.costly {
+				out.rows = make([]storage.Ref, 0, len(rowIDs))
+			}
+			for i, id := range rowIDs {
+				out.rows = append(out.rows, storage.Ref{QueueID: id, Position: rowPositions[i]})
+			}
 			out.SweepResult = storage.SweepResult{Dead: int(dead), Expired: int(expired), Cancelled: int(cancelled), Now: now.UTC()}
 			for i, id := range keyedIDs {
 				out.keyed = append(out.keyed, storage.Ref{QueueID: id, Position: keyedPositions[i]})

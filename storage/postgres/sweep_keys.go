@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -12,8 +13,17 @@ import (
 	"github.com/queuebox/queuebox/storage"
 )
 
-// keysAtOnce bounds the keys that one transaction of SweepKeys locks.
-const keysAtOnce = 200
+const (
+	// keysAtOnce bounds the keys that one transaction of SweepKeys locks.
+	keysAtOnce = 200
+	// keyCost is how long it may take to find that a key has no message. What takes longer walks
+	// over dozens of messages of the key that died while somebody held a snapshot, and so does
+	// every enqueue and every settlement of the key: its row goes as soon as no message needs it,
+	// and the next message makes the key anew, under an id that no dead message has. It is not
+	// removed after each message either, since then the index of the names would keep as many
+	// entries of it.
+	keyCost = 50 * time.Microsecond
+)
 
 // SweepKeys implements storage.Upkeep: one look at the page, which is all where nothing is to
 // be done, and then one transaction for some of the keys that need something.
@@ -22,41 +32,99 @@ func (s *Store) SweepKeys(ctx context.Context, p storage.SweepKeysParams) (stora
 }
 
 func (s *Store) sweepKeysAt(ctx context.Context, p storage.SweepKeysParams, now time.Time) (storage.SweepKeysResult, error) {
-	var (
-		out        storage.SweepKeysResult
-		idle, rest []int64
-		newest     int64
-	)
-	err := s.read(ctx, "sweep keys", step{
-		sql: s.sql.keysLook, args: []any{p.After, int64(max(p.Limit, 1)), s.keyUse.since(now, p.IdleFor)},
-		scan: each(func() { out, idle, rest = storage.SweepKeysResult{}, nil, nil }, func(r pgx.Rows) error {
+	var out storage.SweepKeysResult
+	limit := int64(max(p.Limit, 1))
+	since := s.keyUse.since(now, p.IdleFor)
+	for spent := time.Duration(0); p.After == 0 && spent < lookTime; {
+		// Some of what is left out of the pages, since no key was there.
+		piece, ok := s.emptyKeys.again(now)
+		if !ok {
+			break
+		}
+		page, err := s.lookAtKeys(ctx, []stretch{piece}, limit, since, 0)
+		if err != nil {
+			return out, err
+		}
+		s.emptyKeys.looked(piece, page.rows, int64(len(page.rows)) >= limit, page.took)
+		if err := s.putKeysRight(ctx, page, &out); err != nil {
+			return out, err
+		}
+		spent += max(page.took, lookTime/lookPieces)
+	}
+	parts := s.emptyKeys.parts(storage.Ref{Position: p.After})
+	page, err := s.lookAtKeys(ctx, parts, limit, since, s.emptyKeys.costly)
+	if err != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			s.emptyKeys.failed()
+		}
+		return out, err
+	}
+	s.emptyKeys.met(now, parts, page.newest, page.rows, page.next != 0, page.took)
+	s.keyUse.saw(now, page.transaction, p.IdleFor)
+	out.Next = page.next
+	if end := parts[len(parts)-1].to; out.Next == 0 && end != lastPlace {
+		out.Next = end.Position - 1
+	}
+	return out, s.putKeysRight(ctx, page, &out)
+}
+
+// keysPage is what one look at keys has found.
+type keysPage struct {
+	now         time.Time
+	queues      []int32
+	next        int64
+	idle, rest  []int64 // keys that can go, and those that are not right
+	transaction int64   // the next one
+
+	took   time.Duration
+	newest int64
+	rows   []storage.Ref // what it looked at, in order; nil where that cost little
+}
+
+func (s *Store) lookAtKeys(ctx context.Context, parts []stretch, limit, since int64, costly time.Duration) (out keysPage, err error) {
+	_, from, _, to := splitStretches(parts)
+	err = s.read(ctx, "sweep keys", step{
+		sql: s.sql.keysLook, args: []any{from, limit, since, to, s.keyCost.Microseconds(), costly.Microseconds()},
+		scan: each(func() { out = keysPage{} }, func(r pgx.Rows) error {
 			var (
-				next, key *int64
-				isIdle    *bool
+				next, key, newest *int64
+				isIdle            *bool
+				us                int64
+				rows              []int64
 			)
-			if err := r.Scan(&out.Now, &out.Queues, &next, &key, &isIdle, &newest); err != nil {
+			if err := r.Scan(&out.now, &out.queues, &next, &key, &isIdle, &out.transaction, &newest, &us, &rows); err != nil {
 				return err
 			}
 			if next != nil {
-				out.Next = *next
+				out.next = *next
+			}
+			if newest != nil {
+				out.newest = *newest
+			}
+			if out.took = time.Duration(us) * time.Microsecond; out.took >= costly {
+				out.rows = make([]storage.Ref, 0, len(rows))
+				for _, id := range rows {
+					out.rows = append(out.rows, storage.Ref{Position: id})
+				}
 			}
 			switch {
 			case key == nil:
 			case is(isIdle):
-				idle = append(idle, *key)
+				out.idle = append(out.idle, *key)
 			default:
-				rest = append(rest, *key)
+				out.rest = append(out.rest, *key)
 			}
 			return nil
 		}),
 	})
-	if err != nil {
-		return storage.SweepKeysResult{}, err
-	}
-	out.Now = out.Now.UTC()
-	s.keyUse.saw(now, newest, p.IdleFor)
-	// Those that somebody waits for come first.
-	for some := range slices.Chunk(append(rest, idle...), keysAtOnce) {
+	return out, err
+}
+
+// putKeysRight does what a look has found to be done. Keys that somebody waits for come first.
+func (s *Store) putKeysRight(ctx context.Context, page keysPage, out *storage.SweepKeysResult) error {
+	out.Now = page.now.UTC()
+	out.Queues = unite(out.Queues, page.queues...)
+	for some := range slices.Chunk(append(page.rest, page.idle...), keysAtOnce) {
 		var (
 			removed int64
 			ready   []int32
@@ -68,12 +136,12 @@ func (s *Store) sweepKeysAt(ctx context.Context, p storage.SweepKeysParams, now 
 			s.promoteStep(&ready),
 		)
 		if err != nil {
-			return out, err
+			return err
 		}
 		out.Removed += int(removed)
 		out.Ready = unite(out.Ready, ready...)
 	}
-	return out, nil
+	return nil
 }
 
 // keyUse tells since when a key is idle without a note for each key: the row of a key names the

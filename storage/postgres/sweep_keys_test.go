@@ -17,6 +17,8 @@ func TestO9_SweepKeysKeepsWhatWasUsedAWhileAgo(t *testing.T) {
 	d := newDatabase(t, false)
 	q := queue(t, d.store, "keys")
 	other := open(t, d.config)
+	other.KeepKeys()
+	d.store.(*postgres.Store).KeepKeys()
 	began := time.Now()
 	sweep := func(s storage.Store, at, idle time.Duration) int {
 		t.Helper()
@@ -54,6 +56,7 @@ func TestO9_SweepKeysKeepsWhatWasUsedAWhileAgo(t *testing.T) {
 func TestO9_SweepKeysRemovesManyIdleKeys(t *testing.T) {
 	d := newDatabase(t, false)
 	q := queue(t, d.store, "keys")
+	d.store.(*postgres.Store).KeepKeys()
 	const n = 5000
 	d.exec(t, "INSERT INTO queuebox.ordering_key (queue_id, name) SELECT "+strconv.Itoa(int(q.ID))+", 'k' || g FROM generate_series(1, 5000) g")
 	d.exec(t, "SELECT 1 FROM queuebox.ordering_key FOR UPDATE")

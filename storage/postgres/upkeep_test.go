@@ -54,7 +54,10 @@ func TestC18SweepPageReadsThePrimaryKey(t *testing.T) {
 	d.fill(t, q.ID, 20000, pendingShape)
 	d.exec(t, "VACUUM ANALYZE queuebox.message")
 	p := newPlanner(t, d)
-	plan := p.explain(t, "sweep", "'{}'", "'{}'", fmt.Sprint(q.ID), "0", "500", "500", "4194304", "false")
+	// In three parts, of which two have 250 messages each.
+	id := fmt.Sprint(q.ID)
+	plan := p.explain(t, "sweep", "'{}'", "'{}'", repeat(3, id), "'{0,502,2002}'", "500", "500", "4194304", "false",
+		repeat(3, id), "'{502,502,1000000}'", "0")
 	pinned(t, "sweep", plan)
 	plan.walk(func(n planNode) {
 		if n.Table == "message" && n.Index != "" {

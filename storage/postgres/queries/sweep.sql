@@ -1,5 +1,5 @@
 -- Ends messages that no claim may take any more, out of those named ($1, $2), or out of the
--- next $5 in the order of the primary key after ($3, $4). What a look without locks finds is
+-- next $5 in the order of the primary key in some parts of it, each from ($3, $4) up to ($9, $10). What a look without locks finds is
 -- locked, unless somebody else holds it, and judged again under the lock (C18, E7, S14): a
 -- live lease and a settling message (state 3) stay, whatever else is true. A statement ends
 -- at most $6 messages and about $7 bytes, so that no lock lasts; the rest is left for the
@@ -14,11 +14,17 @@ WITH page AS MATERIALIZED (
     JOIN queuebox.message m ON m.queue_id = u.queue_id AND m.position = u.position
     UNION ALL
     SELECT * FROM (
-        SELECT m.queue_id, m.position, m.state, m.lease_end, m.expire_time, m.attempt, m.max_attempts, m.cancel_requested,
-            m.payload_bytes
-        FROM queuebox.message m
-        WHERE (m.queue_id, m.position) > ($3::integer, $4::bigint)
-        ORDER BY m.queue_id, m.position
+        SELECT m.*
+        FROM unnest($3::integer[], $4::bigint[], $9::integer[], $10::bigint[]) AS s (from_queue, from_position, to_queue, to_position)
+        CROSS JOIN LATERAL (
+            SELECT m.queue_id, m.position, m.state, m.lease_end, m.expire_time, m.attempt, m.max_attempts, m.cancel_requested,
+                m.payload_bytes
+            FROM queuebox.message m
+            WHERE (m.queue_id, m.position) >= (s.from_queue, s.from_position)
+              AND (m.queue_id, m.position) < (s.to_queue, s.to_position)
+            ORDER BY m.queue_id, m.position
+            LIMIT $5::bigint
+        ) m
         LIMIT $5::bigint
     ) p
 ),
@@ -96,7 +102,8 @@ blocked AS (
     WHERE k.ctid = b.tid
 )
 SELECT clock_timestamp(), counted.dead, counted.expired, counted.cancelled,
-    told.queue_ids, told.positions, rest.queue_id, rest.position, rest.cut
+    told.queue_ids, told.positions, rest.queue_id, rest.position, rest.cut,
+    looked.newest, looked.us, looked.queue_ids, looked.positions
 FROM (
     SELECT count(*) FILTER (WHERE r.ends = 3) AS dead, count(*) FILTER (WHERE r.ends = 4) AS expired,
         count(*) FILTER (WHERE r.ends = 5) AS cancelled
@@ -125,3 +132,14 @@ LEFT JOIN LATERAL (
     ) late
     LIMIT 1
 ) rest ON true
+-- What it looked at, and how long that took. Where it was at least $11 microseconds, all of it.
+CROSS JOIN LATERAL (
+    SELECT n.newest, n.us,
+        CASE WHEN n.us >= $11::bigint THEN (SELECT array_agg(p.queue_id ORDER BY p.queue_id, p.position) FROM page p) END AS queue_ids,
+        CASE WHEN n.us >= $11::bigint THEN (SELECT array_agg(p.position ORDER BY p.queue_id, p.position) FROM page p) END AS positions
+    FROM (
+        SELECT max(p.position) AS newest,
+            (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint AS us
+        FROM page p
+    ) n
+) looked
