@@ -19,14 +19,6 @@ const (
 	belowRest  = 20
 )
 
-// margin is how far the fronts stay behind the clock.
-func (d *Dispatcher) margin() time.Duration {
-	if d.servers.areTold() {
-		return toldMargin
-	}
-	return untoldMargin
-}
-
 // lookBelow starts the paced look for what the fronts hide, where it is time (W7). It is made
 // beside the claims, which go on, and only while there are some. The lock is held, and the
 // poller runs.
@@ -59,7 +51,7 @@ func (q *queue) runBelow(p storage.FirstReadyParams) {
 	if err != nil || q.info.ID != p.QueueID {
 		return
 	}
-	if q.fronts.endLook(res, q.d.margin()) && q.running {
+	if q.fronts.endLook(res) && q.running {
 		q.lookFor(CauseWake)
 	}
 }

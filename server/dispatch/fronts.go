@@ -15,12 +15,15 @@ const (
 	// suspectLife is how long a row is looked for that should be claimable and is not: somebody
 	// has locked it for a moment, or it was claimed or renewed elsewhere.
 	suspectLife = 3 * time.Second
-	// toldMargin and untoldMargin are how far a front stays behind the clock. A row may be
-	// committed a moment after the clock that its ready time was read from. Where notifications
-	// tell of it the front comes back for it; else a poll, at most a second after the commit,
-	// must find the front still below it.
-	toldMargin   = 50 * time.Millisecond
-	untoldMargin = 2 * time.Second
+	// nearMargin is how far a front stays behind the clock, since a row may be committed a moment
+	// after the clock that its ready time was read from. What is committed later than that hides
+	// behind the front. Where notifications tell of it the front comes back for it; where nobody
+	// does, some claims start behind their front, so far that they meet what was committed within
+	// farMargin. Not all of them, for behind a snapshot that somebody holds they walk over all that
+	// died in that time; but one in farEvery, so that a poll is always one of them.
+	nearMargin = 50 * time.Millisecond
+	farMargin  = 2 * time.Second
+	farEvery   = 500 * time.Millisecond
 	// frontLife is how long the fronts of a queue are kept that nobody claims from: the paced
 	// look that keeps them honest rests with the claims (W7).
 	frontLife = 20 * time.Second
@@ -59,6 +62,11 @@ type fronts struct {
 	due time.Time
 	// suspects are rows below the fronts that should be claimable, by position.
 	suspects map[int64]suspect
+	// far is the clock of the database at the last claim that started far behind the fronts, zero
+	// where there was none, farAt when the next one is due, in local time, and flyingFar that the
+	// claim under way is one.
+	far, farAt time.Time
+	flyingFar  bool
 	// claim and look are what came up while one of them is under way.
 	claim, look *sunk
 }
@@ -118,7 +126,7 @@ func (s *sunk) cut(priority int32, p place) place {
 	return p
 }
 
-func (f *fronts) forget() { f.at, f.suspects, f.due = nil, nil, time.Time{} }
+func (f *fronts) forget() { f.at, f.suspects, f.due, f.far = nil, nil, time.Time{}, time.Time{} }
 
 func (f *fronts) known() bool { return len(f.at) > 0 }
 
@@ -184,8 +192,29 @@ func (f *fronts) hints(now time.Time) []storage.ScanHint {
 	return out
 }
 
-// begin says that a claim is under way from now on.
-func (f *fronts) begin() { f.claim = &sunk{} }
+// begin says that a claim is under way from now on, and gives what it is told. Nobody tells of a
+// delayed message again when it is due; told says whether others tell of the rest.
+func (f *fronts) begin(now time.Time, told bool) (from []storage.ScanHint, due time.Time) {
+	f.claim = &sunk{}
+	from, due = f.hints(now), f.due
+	if f.flyingFar = !now.Before(f.farAt); !f.flyingFar {
+		return from, due
+	}
+	f.farAt = now.Add(farEvery)
+	if f.far.IsZero() {
+		return from, due
+	}
+	low := f.far.Add(-farMargin)
+	if low.Before(due) {
+		due = low
+	}
+	for i := range from {
+		if !told && low.Before(from[i].ReadyTime) {
+			from[i].ReadyTime, from[i].Position = low, 0
+		}
+	}
+	return from, due
+}
 
 // beginLook says that a paced look is under way from now on.
 func (f *fronts) beginLook() { f.look = &sunk{} }
@@ -193,12 +222,14 @@ func (f *fronts) beginLook() { f.look = &sunk{} }
 // end moves the fronts by what a claim has found, and never beyond the margin behind its clock.
 // Of the rows that were taken the last one says most: what stood before it in the order of a
 // claim was taken, or could not be.
-func (f *fronts) end(res storage.ClaimResult, margin time.Duration) {
+func (f *fronts) end(res storage.ClaimResult) {
 	meanwhile := f.claim
 	f.claim = nil
-	limit := placeAt(res.Now.Add(-margin))
-	// Nobody tells of a delayed message again when it is due.
-	if limit := res.Now.Add(-untoldMargin); res.DueEnd || limit.Before(f.due) {
+	if f.flyingFar || f.far.IsZero() {
+		f.far = res.Now
+	}
+	limit := placeAt(res.Now.Add(-nearMargin))
+	if limit := res.Now.Add(-nearMargin); res.DueEnd || limit.Before(f.due) {
 		f.due = limit
 		if meanwhile != nil && meanwhile.all != nil && meanwhile.all.before(placeAt(limit)) {
 			f.due = time.UnixMicro(meanwhile.all.ready)
@@ -285,10 +316,10 @@ var lowest = placeAt(time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC))
 // endLook takes in what a paced look has found: it lowers the fronts to the rows that they
 // hide, and tells whether there were any. A priority that it met without anything claimable
 // becomes known, as if a claim had come to the end of it.
-func (f *fronts) endLook(res storage.FirstReadyResult, margin time.Duration) (found bool) {
+func (f *fronts) endLook(res storage.FirstReadyResult) (found bool) {
 	meanwhile := f.look
 	f.look = nil
-	limit := placeAt(res.Now.Add(-margin))
+	limit := placeAt(res.Now.Add(-nearMargin))
 	if !res.Due.IsZero() && res.Due.Before(f.due) {
 		f.due, found = res.Due, true
 	}

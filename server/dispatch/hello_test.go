@@ -182,15 +182,15 @@ func TestW7ANewServerKeepsItsHintsBack(t *testing.T) {
 		f.notifications = true
 		d := start(t, f)
 		synctest.Wait()
-		require.Equal(t, untoldMargin, d.margin(), "it was just connected")
+		require.False(t, d.servers.areTold(), "it was just connected")
 		time.Sleep(4 * time.Second)
-		require.Equal(t, toldMargin, d.margin())
+		require.True(t, d.servers.areTold())
 		time.Sleep(time.Minute)
-		require.Equal(t, toldMargin, d.margin())
+		require.True(t, d.servers.areTold())
 		f.mu.Lock()
 		f.mute = true
 		f.mu.Unlock()
 		time.Sleep(helloHeard)
-		require.Equal(t, untoldMargin, d.margin(), "the others may have forgotten it")
+		require.False(t, d.servers.areTold(), "the others may have forgotten it")
 	})
 }

@@ -217,8 +217,7 @@ func (q *queue) pick(cause Cause) *flight {
 		q.fronts.forget() // nobody has kept them honest
 	}
 	q.lookBelow(now)
-	f.params.ScanFrom, f.params.DueFrom = q.fronts.hints(now), q.fronts.due
-	q.fronts.begin()
+	f.params.ScanFrom, f.params.DueFrom = q.fronts.begin(now, q.d.servers.areTold())
 
 	f.last, f.freed = q.seq, q.freed
 	rows, ids := 0, map[storage.ClaimID]bool{}
@@ -275,7 +274,7 @@ func (q *queue) deal(f *flight, res storage.ClaimResult, err error) {
 		return
 	}
 	q.claimed = q.d.cfg.Now()
-	q.fronts.end(res, q.d.margin())
+	q.fronts.end(res)
 	q.now, q.sent, q.later = res.Now, f.sent, !res.NextReady.IsZero()
 	q.errorPause, q.notBefore = 0, time.Time{}
 	dealt, unfed := 0, 0
