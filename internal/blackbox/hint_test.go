@@ -77,6 +77,29 @@ func cycle(t *testing.T, c *Client, queue string, rounds int) {
 	}
 }
 
+// cycleDelayed sends messages through the queue that are delayed for a moment, ten at a time.
+func cycleDelayed(t *testing.T, c *Client, queue string, rounds int) {
+	t.Helper()
+	for range rounds {
+		var in queueboxv1.BatchEnqueueRequest
+		for range 10 {
+			in.Requests = append(in.Requests, &queueboxv1.EnqueueRequest{Queue: queue, DelayMs: 20})
+		}
+		_, err := c.BatchEnqueue(within(t), &in)
+		require.NoError(t, err)
+		var req queueboxv1.BatchSettleRequest
+		for len(req.Items) < 10 {
+			for _, m := range claimWith(t, c, &queueboxv1.ClaimRequest{Queue: queue, MaxMessages: 10, WaitMs: 1000}).GetMessages() {
+				req.Items = append(req.Items, &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Complete{
+					Complete: completion(queue, m),
+				}})
+			}
+		}
+		_, err = c.BatchSettle(within(t), &req)
+		require.NoError(t, err)
+	}
+}
+
 // TestC12W7ClaimsPassWhatOthersHaveLeased: 100,000 messages that others have leased cost a claim
 // through a server nothing, after its first one, whether the worker waits or asks again and again.
 func TestC12W7ClaimsPassWhatOthersHaveLeased(t *testing.T) {
@@ -123,7 +146,8 @@ func TestC12W7AHeldSnapshotSlowsNoClaim(t *testing.T) {
 	_, err = tx.ExecContext(t.Context(), `SELECT count(*) FROM queuebox.message`)
 	require.NoError(t, err)
 	for name, do := range map[string]func(){
-		"of ten": func() { cycle(t, c, "q", 150) },
+		"of ten":             func() { cycle(t, c, "q", 150) },
+		"of what is delayed": func() { cycleDelayed(t, c, "d", 25) },
 	} {
 		var costs []float64
 		for range 5 {
