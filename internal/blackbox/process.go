@@ -184,6 +184,9 @@ func (s *Server) Signal(sig os.Signal) {
 	}
 }
 
+// Pid is the process.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
+
 // Exited is closed when the present process has ended.
 func (s *Server) Exited() <-chan struct{} { return s.exited }
 
