@@ -17,7 +17,8 @@ type heldLease struct {
 const claimsAtOnce = 16
 
 // keep makes the watch keep every claim that the stream delivers, since the stream counts
-// their bytes or ends their leases. Such a stream claims no more than it can keep.
+// their bytes or ends their leases. Such a stream claims no more than it can keep: as many as it
+// may have credit for, where all streams together do not watch too many.
 func (w *watch) keep(all bool) {
 	w.signals.mu.Lock()
 	defer w.signals.mu.Unlock()
@@ -69,7 +70,7 @@ func (w *watch) room(limit, need int64) (int64, bool) {
 	w.signals.mu.Lock()
 	defer w.signals.mu.Unlock()
 	switch {
-	case w.keeps && w.count >= maxWatched:
+	case w.keeps && (w.count >= maxCredit || w.count >= maxWatched && w.signals.count >= maxWatchedInAll):
 		return 0, false
 	case limit == 0:
 		return 0, true
