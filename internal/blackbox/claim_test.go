@@ -17,7 +17,7 @@ import (
 )
 
 func TestClaim(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		s := db.Start(t)
 		c := s.Client(t)
 

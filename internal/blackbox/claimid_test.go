@@ -27,7 +27,7 @@ func sameClaims(t *testing.T, want, got *queueboxv1.ClaimResponse) {
 }
 
 func TestC14ClaimID(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		s := db.Start(t, shortLeases)
 		c := s.Client(t)
 
@@ -154,7 +154,7 @@ func TestC14ClaimID(t *testing.T) {
 // TestC14RepeatOnAnotherProcess kills the server that made the claim; the repeat
 // goes to another process on the same database.
 func TestC14RepeatOnAnotherProcess(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		s := db.Start(t)
 		c := s.Client(t)
 		enqueueMany(t, c, "q", 5)

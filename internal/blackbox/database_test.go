@@ -144,9 +144,8 @@ func databaseAway(t *testing.T, db *Database) {
 // TestD3SessionsKilledUnderLoad kills every session of the server again and again, as
 // a restart of the database does, while messages go through.
 func TestD3SessionsKilledUnderLoad(t *testing.T) {
-	for _, e := range those(func(e *Engine) bool { return e.kill != nil }) {
-		t.Run(e.Name, func(t *testing.T) { sessionsKilled(t, e.Make(t)) })
-	}
+	t.Parallel()
+	together(t, those(func(e *Engine) bool { return e.kill != nil }), sessionsKilled)
 }
 
 func sessionsKilled(t *testing.T, db *Database) {
@@ -257,8 +256,12 @@ func TestD7SchemaVersion(t *testing.T) {
 
 // TestD7UnmigratedDatabase: whatever is no file is migrated by a command of its own.
 func TestD7UnmigratedDatabase(t *testing.T) {
+	t.Parallel()
 	for _, e := range those(func(e *Engine) bool { return !e.Migrates }) {
-		t.Run(e.Name, func(t *testing.T) { unmigrated(t, e.empty(t)) })
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			unmigrated(t, e.empty(t))
+		})
 	}
 }
 
@@ -299,9 +302,8 @@ func newRole(t *testing.T, db *Database) string {
 // TestD8AnswerOfCommitCut: the database has committed, and the server never hears of
 // it. It says UNAVAILABLE, never that it failed, and the repeat tells what happened.
 func TestD8AnswerOfCommitCut(t *testing.T) {
-	for _, e := range those(func(e *Engine) bool { return e.Proxied }) {
-		t.Run(e.Name, func(t *testing.T) { commitCut(t, e.Make(t)) })
-	}
+	t.Parallel()
+	together(t, those(func(e *Engine) bool { return e.Proxied }), commitCut)
 }
 
 func commitCut(t *testing.T, db *Database) {
@@ -407,6 +409,7 @@ func commitCut(t *testing.T, db *Database) {
 // TestD9UnsafeDurability: a database that may lose what it acknowledged stops the
 // start, and the text names the setting.
 func TestD9UnsafeDurability(t *testing.T) {
+	t.Parallel()
 	db := Postgres(t)
 	conn := db.Open(t)
 	// A role of its own: the setting must not touch anybody else's sessions.
@@ -435,6 +438,7 @@ func TestD9UnsafeDurability(t *testing.T) {
 // TestD1RoleDefaults: a role whose defaults are unlike those of the server, for
 // isolation and time zone, changes nothing.
 func TestD1C5RoleDefaults(t *testing.T) {
+	t.Parallel()
 	db := Postgres(t)
 	conn := db.Open(t)
 	role := "odd_" + strings.ReplaceAll(newClaimID(), "-", "")

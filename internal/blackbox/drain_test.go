@@ -116,7 +116,7 @@ func TestDrainUnderLoad(t *testing.T) {
 }
 
 func TestHealthAndReadiness(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		s := db.Start(t)
 		c := s.Client(t)
 		out, err := c.Health.Check(within(t), &healthpb.HealthCheckRequest{})

@@ -54,7 +54,7 @@ func TestCase1StaleWorkerIsRefused(t *testing.T) {
 }
 
 func TestWholePath(t *testing.T) {
-	Each(t, func(t *testing.T, db *Database) {
+	EachParallel(t, func(t *testing.T, db *Database) {
 		c := db.Start(t, shortLeases).Client(t)
 		t.Run("E8 what goes in comes out", func(t *testing.T) {
 			in := &queueboxv1.EnqueueRequest{

@@ -2,8 +2,11 @@ package blackbox
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,7 +21,20 @@ func TestMain(m *testing.M) {
 	if addr := os.Getenv(workerOf); addr != "" {
 		os.Exit(workerProcess(addr))
 	}
+	widen()
 	os.Exit(Main(m))
+}
+
+// widen lets more tests run beside each other than there are cores, unless the command line says
+// how many: nearly all that are parallel wait, for leases to run out or for processes to come and
+// go. What measures a time is not parallel.
+func widen() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
+	}
 }
 
 // shortLeases lets the tests that wait for the end of a lease be quick.

@@ -185,7 +185,7 @@ func TestW3TimersWakeWaiters(t *testing.T) {
 }
 
 func TestW4WaitersAreServedInOrderAndOneByOne(t *testing.T) {
-	Kinds(t, func(t *testing.T, db *Database) {
+	KindsParallel(t, func(t *testing.T, db *Database) {
 		c := db.Start(t).Client(t)
 		enqueue(t, c, "q", "x")
 		claimOne(t, c, "q", time.Hour)
@@ -293,7 +293,7 @@ func TestW4AThousandWaiters(t *testing.T) {
 }
 
 func TestTooManyWaiters(t *testing.T) {
-	Kinds(t, func(t *testing.T, db *Database) {
+	KindsParallel(t, func(t *testing.T, db *Database) {
 		c := db.Start(t, "--max-waiters=2").Client(t)
 		enqueue(t, c, "q", "x")
 		claimOne(t, c, "q", time.Hour)
