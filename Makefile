@@ -14,6 +14,10 @@ TESTFLAGS ?= $(RACE) -timeout=25m
 ifdef CI
 TESTFLAGS += -count=1
 endif
+# The tests of one package more than there are cores run beside each other, since most of them wait:
+# for a database, for the end of a lease, for a process. What takes longest begins first.
+PACKAGES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+LONGEST := ./internal/blackbox ./storage/mysql ./storage/postgres
 # What starts the databases of the tests; empty where the environment names servers that run.
 WITH ?= scripts/with-databases
 # How many times each benchmark runs; benchstat wants 6 or more to say something.
@@ -38,7 +42,7 @@ build: ## Build bin/queuebox-server, static.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/queuebox-server ./cmd/queuebox-server
 
 test: ## Run all tests with the race detector, on SQLite, a private PostgreSQL and a private MariaDB.
-	$(WITH) $(GO) test $(TESTFLAGS) ./...
+	$(WITH) $(GO) test $(TESTFLAGS) -p=$(PACKAGES) $(LONGEST) ./...
 	$(GO) test -count=1 -run Memory ./bench/cost
 	cd $(PEERS) && $(GO) test $(TESTFLAGS) ./...
 

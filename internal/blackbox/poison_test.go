@@ -37,7 +37,12 @@ func workerProcess(addr string) int {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	out, err := queueboxv1.NewWorkerServiceClient(conn).Claim(ctx, &queueboxv1.ClaimRequest{Queue: "q", LeaseMs: 400, WaitMs: 20_000, WorkerId: fmt.Sprint(os.Getpid())})
+	worker, out := queueboxv1.NewWorkerServiceClient(conn), &queueboxv1.ClaimResponse{}
+	// The lease of the worker before was granted by another server, which may be gone: W7 gives this
+	// one 30 seconds to find its end.
+	for err == nil && len(out.GetMessages()) == 0 {
+		out, err = worker.Claim(ctx, &queueboxv1.ClaimRequest{Queue: "q", LeaseMs: 400, WaitMs: 20_000, WorkerId: fmt.Sprint(os.Getpid())})
+	}
 	if err != nil || len(out.GetMessages()) != 1 {
 		fmt.Fprintln(os.Stderr, "claim:", out, err)
 		return 1
