@@ -90,6 +90,19 @@ func (r *renewing) run(ctx context.Context) error {
 		}
 		return nil
 	}
+	held, err = heldAgain(ctx, held, func(some []int) ([]int, error) {
+		answers, now, err := r.once(ctx, skipTaken, some)
+		if err != nil {
+			return nil, err
+		}
+		if now.After(r.now) {
+			r.now = now
+		}
+		return r.fill(some, answers), nil
+	})
+	if err != nil {
+		return err
+	}
 	var lock sync.Mutex
 	err = r.s.slow.Wait(ctx, held, func(ctx context.Context, i int) error {
 		answers, now, err := r.once(ctx, waitTaken, []int{i})

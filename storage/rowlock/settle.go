@@ -99,6 +99,18 @@ func (s *Store) settleLane(ctx context.Context, p storage.SettleParams, all []in
 		}
 		return nil
 	}
+	held, err = heldAgain(ctx, held, func(some []int) ([]int, error) {
+		again := storage.SettleResult{Items: out.Items}
+		left, err := s.settleOnce(ctx, items, some, ordered, false, waitTaken, &again)
+		out.Ready = unite(out.Ready, again.Ready...)
+		if again.Now.After(out.Now) {
+			out.Now = again.Now
+		}
+		return left, err
+	})
+	if err != nil {
+		return err
+	}
 	var lock sync.Mutex
 	err = s.slow.Wait(ctx, held, func(ctx context.Context, i int) error {
 		single, err := s.settleHeld(ctx, items, i, ordered)
