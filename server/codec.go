@@ -7,14 +7,13 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec that this one wraps
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/internal/protocodec"
 )
 
 // A request that cannot be decoded fails inside gRPC, before any interceptor, with
@@ -30,17 +29,17 @@ type frame struct {
 
 // frameCodec is the usual codec, and decodes frames.
 type frameCodec struct {
-	encoding.CodecV2
+	protocodec.Codec
 
 	plans *plans
 }
 
-func newFrameCodec() frameCodec { return frameCodec{encoding.GetCodecV2("proto"), &plans{}} }
+func newFrameCodec() frameCodec { return frameCodec{protocodec.New(), &plans{}} }
 
 func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	f, ok := v.(*frame)
 	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
+		return c.Codec.Unmarshal(data, v)
 	}
 	f.err = c.decode(data, f.msg)
 	return nil
@@ -49,7 +48,7 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 // decode decodes a request and says what is wrong with it.
 func (c frameCodec) decode(data mem.BufferSlice, msg proto.Message) error {
 	// One piece for the scan and the decoder; it is a copy only where gRPC read several.
-	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	buf := data.MaterializeToBuffer(c.Buffers())
 	defer buf.Free()
 	raw := buf.ReadOnlyData()
 	var s scan

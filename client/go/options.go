@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/queuebox/queuebox/internal/protocodec"
 )
 
 // DefaultMaxAnswerBytes is the largest answer that a client takes unless WithMaxAnswerBytes says
@@ -121,7 +123,9 @@ func (s *settings) dialOptions(target string) ([]grpc.DialOption, error) {
 		grpc.WithDefaultServiceConfig(serviceConfig),
 		grpc.WithConnectParams(connectParams()),
 		grpc.WithKeepaliveParams(keepaliveParams()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.maxAnswerBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.maxAnswerBytes), grpc.ForceCodecV2(protocodec.New())),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
 	}
 	if s.token != nil {
 		// A token may cross a plain connection only where the caller took that on himself.
@@ -132,6 +136,14 @@ func (s *settings) dialOptions(target string) ([]grpc.DialOption, error) {
 	}
 	return append(options, s.dial...), nil
 }
+
+// streamWindow and connWindow are how much a server may send before it is read. See the options of
+// the server for why they are not left to gRPC, which finds them by PINGs. WithDialOptions can set
+// others.
+const (
+	streamWindow = 1 << 20
+	connWindow   = 4 << 20
+)
 
 // bearer sends a token with each call.
 type bearer struct {
