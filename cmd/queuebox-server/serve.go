@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,6 +39,11 @@ func (c *serveCmd) Run(a *app) error {
 	ctx, stop := untilSignal(logger)
 	defer stop()
 	garbage.Tune(garbage.Headroom)
+	if c.DebugListen == "" {
+		// Nobody can ask for a profile of the memory, and its samples are a thirtieth of the work of
+		// batches, whose pieces of memory are large.
+		runtime.MemProfileRate = 0
+	}
 
 	// The ports come first: a port in use is the most common mistake, and it should
 	// show before a database is touched.

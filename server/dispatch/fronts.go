@@ -46,7 +46,7 @@ func (p place) min(o place) place {
 
 func placeAt(t time.Time) place { return place{ready: t.UnixMicro()} }
 
-func placeOf(m storage.Message) place {
+func placeOf(m *storage.Message) place {
 	return place{ready: m.ReadyTime.UnixMicro(), position: m.Ref.Position}
 }
 
@@ -260,7 +260,7 @@ func (f *fronts) end(res storage.ClaimResult) {
 		case res.End, last != nil && priority > last.Priority:
 			p = limit
 		case last != nil && priority == last.Priority:
-			p = placeOf(*last)
+			p = placeOf(last)
 			p.position++
 		}
 		if p.before(at.place) {
@@ -275,7 +275,7 @@ func behind(m, o *storage.Message) bool {
 	if m.Priority != o.Priority {
 		return m.Priority < o.Priority
 	}
-	return placeOf(*o).before(placeOf(*m))
+	return placeOf(o).before(placeOf(m))
 }
 
 // use makes a priority known, from its start on, and notes that it was met now.

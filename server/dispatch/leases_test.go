@@ -16,7 +16,7 @@ func TestLeasesAgainstAMap(t *testing.T) {
 	model := map[int64]time.Time{}
 	now := base
 	for range 20_000 {
-		position := rng.Int64N(50)
+		position := rng.Int64N(400)
 		switch rng.IntN(4) {
 		case 0, 1:
 			end := now.Add(time.Duration(rng.IntN(1000)) * time.Millisecond)
@@ -37,6 +37,7 @@ func TestLeasesAgainstAMap(t *testing.T) {
 			require.Equal(t, ended, len(l.pop(now)) > 0)
 		}
 		require.Equal(t, len(model), l.len())
+		require.LessOrEqual(t, len(l.heap), 2*len(model)+keepOver)
 		var first time.Time
 		for _, end := range model {
 			if first.IsZero() || end.Before(first) {

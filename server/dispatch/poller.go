@@ -330,8 +330,9 @@ func (q *queue) unlook(id storage.ClaimID) {
 // remember notes when the leases end. The lock is held.
 func (q *queue) remember(ms []storage.Claimed, now time.Time) {
 	local := q.d.cfg.Now()
-	for _, m := range ms {
-		q.leases.grant(m.Message, local.Add(m.Message.LeaseEnd.Sub(now)))
+	for i := range ms {
+		m := &ms[i].Message
+		q.leases.grant(m, local.Add(m.LeaseEnd.Sub(now)))
 	}
 }
 

@@ -63,7 +63,9 @@ type claimRows struct {
 	due    int64 // delayed rows that became ready
 	open   bool  // the queue is not paused
 	next   time.Time
-	rows   []claimRow
+	// rows in the order of their rank, and places with what belongs to each of them.
+	rows   []storage.Claimed
+	places []rowPlace
 	// limited says that the queue has a limit, so that this statement took nothing.
 	limited bool
 	// limit and limitEnd are what a limit had to say.
@@ -79,9 +81,16 @@ func (c *claimRows) note(p storage.ClaimParams, todo []int, out *storage.ClaimRe
 	out.More = (out.More || more) && c.limit == storage.LimitNone
 	out.DueEnd = c.open && c.due < maxDue && c.limit == storage.LimitNone
 	out.End = c.open && !more && c.limit == storage.LimitNone
-	for _, row := range c.rows {
-		call := &out.Calls[row.call]
-		call.Messages = append(call.Messages, row.claimed)
+	// The rows of a call stand together, so it gets a part of them, and none is copied.
+	for from, to := 0, 0; from < len(c.rows); from = to {
+		for to = from + 1; to < len(c.rows) && c.places[to].call == c.places[from].call; to++ {
+		}
+		call := &out.Calls[c.places[from].call]
+		if call.Messages == nil {
+			call.Messages = c.rows[from:to:to]
+		} else {
+			call.Messages = append(call.Messages, c.rows[from:to]...)
+		}
 	}
 }
 
@@ -93,10 +102,10 @@ func wanted(p storage.ClaimParams, todo []int) int {
 	return want
 }
 
-type claimRow struct {
-	call    int // its place in ClaimParams.Calls
-	rank    int64
-	claimed storage.Claimed
+// rowPlace is whose a row is: the place of the call in ClaimParams.Calls.
+type rowPlace struct {
+	call int
+	rank int64
 }
 
 // maxDue is the bound on delayed rows in claim.sql.
@@ -369,8 +378,22 @@ func (b *bound) step(p storage.ClaimParams, sql string, out *claimRows, more ...
 	)}
 }
 
+// sort puts the rows in the order of their rank, in which the database mostly gives them.
 func (c *claimRows) sort() {
-	slices.SortFunc(c.rows, func(a, b claimRow) int { return cmp.Compare(a.rank, b.rank) })
+	byRank := func(a, b rowPlace) int { return cmp.Compare(a.rank, b.rank) }
+	if slices.IsSortedFunc(c.places, byRank) {
+		return
+	}
+	order := make([]int, len(c.rows))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return byRank(c.places[a], c.places[b]) })
+	rows, places := c.rows, c.places
+	c.rows, c.places = make([]storage.Claimed, 0, len(rows)), make([]rowPlace, 0, len(rows))
+	for _, i := range order {
+		c.rows, c.places = append(c.rows, rows[i]), append(c.places, places[i])
+	}
 }
 
 // scan reads a row of claim.sql. What is not of a message stands in each of them.
@@ -392,14 +415,18 @@ func (c *claimRows) add(b *bound, p storage.ClaimParams, row *row, at int) error
 	if err != nil {
 		return err
 	}
-	var before storage.Message // most rows have the same of some texts
+	before := &storage.Message{} // most rows have the same of some texts
 	if n := len(c.rows); n > 0 {
-		before = c.rows[n-1].claimed.Message
+		before = &c.rows[n-1].Message
+	} else {
+		most := min(c.picked+c.due, int64(len(b.callOf)))
+		c.rows, c.places = make([]storage.Claimed, 0, most), make([]rowPlace, 0, most)
 	}
 	rank := row.int(at)
 	call := b.todo[b.callOf[rank-1]-1]
 	payload := row.bytes(at + 3)
-	c.rows = append(c.rows, claimRow{call: call, rank: rank, claimed: storage.Claimed{
+	c.places = append(c.places, rowPlace{call, rank})
+	c.rows = append(c.rows, storage.Claimed{
 		Token: storage.Token(b.tokens[rank-1]),
 		Message: storage.Message{
 			Ref:            storage.Ref{QueueID: p.QueueID, Position: row.int(at + 1)},
@@ -421,6 +448,6 @@ func (c *claimRows) add(b *bound, p storage.ClaimParams, row *row, at int) error
 			LeaseEnd:       row.time(at + 14),
 			OrderingKey:    row.textLike(at+15, before.OrderingKey),
 		},
-	}})
+	})
 	return row.err
 }

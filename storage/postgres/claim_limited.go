@@ -128,7 +128,7 @@ func (l *limitState) leaves(want int) (allowed int, why storage.Limit) {
 }
 
 // end is when the limit lets the next message through, after these were taken.
-func (l *limitState) end(why storage.Limit, rows []claimRow) time.Time {
+func (l *limitState) end(why storage.Limit, rows []storage.Claimed) time.Time {
 	if why == storage.LimitRate {
 		b := l.bucket
 		if len(rows) > 0 {
@@ -138,7 +138,7 @@ func (l *limitState) end(why storage.Limit, rows []claimRow) time.Time {
 	}
 	first := l.firstEnd
 	for _, row := range rows {
-		if end := row.claimed.Message.LeaseEnd; first.IsZero() || end.Before(first) {
+		if end := row.Message.LeaseEnd; first.IsZero() || end.Before(first) {
 			first = end
 		}
 	}

@@ -278,7 +278,8 @@ func nullTime(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return &t
+	kept := t // not t itself, which would be put on the heap for the zero ones too
+	return &kept
 }
 
 func text(s *string) string {

@@ -59,6 +59,7 @@ func setUp(pooled bool) func(context.Context, *pgx.Conn) error {
 		c.TypeMap().RegisterDefaultPgType([][16]byte(nil), "_uuid")
 		c.TypeMap().RegisterDefaultPgType([]*[16]byte(nil), "_uuid")
 		c.TypeMap().RegisterDefaultPgType([16]byte{}, "uuid")
+		quickArrays(c.TypeMap())
 		if pooled {
 			return nil
 		}

@@ -172,11 +172,12 @@ func (s *Store) settleOnce(
 	ctx context.Context, sql string, items []storage.Settlement, some []int, ordered bool, wait storage.LockWait, out *storage.SettleResult,
 ) (left []int, err error) {
 	answered := make([]bool, len(some))
-	first := s.settleStep(sql, items, some, answered, out)
+	var steps []step
 	if sql == s.sql.settle && plainCompletions(items, some) {
-		first = s.completeStep(items, some, answered, out)
+		steps = []step{s.completeStep(items, some, answered, out)}
+	} else {
+		steps = []step{s.settleStep(sql, items, some, answered, out)}
 	}
-	steps := []step{first}
 	if ordered {
 		refs := make([]storage.Ref, 0, len(some))
 		for _, i := range some {
@@ -292,7 +293,8 @@ func nullText(s string) *string {
 	if s == "" {
 		return nil
 	}
-	return &s
+	kept := s // not s itself, which would be put on the heap for the empty ones too
+	return &kept
 }
 
 func unknown(items []int, mark func(int)) {
