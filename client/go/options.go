@@ -12,8 +12,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/queuebox/queuebox/internal/protocodec"
 )
 
 // DefaultMaxAnswerBytes is the largest answer that a client takes unless WithMaxAnswerBytes says
@@ -123,7 +121,7 @@ func (s *settings) dialOptions(target string) ([]grpc.DialOption, error) {
 		grpc.WithDefaultServiceConfig(serviceConfig),
 		grpc.WithConnectParams(connectParams()),
 		grpc.WithKeepaliveParams(keepaliveParams()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.maxAnswerBytes), grpc.ForceCodecV2(protocodec.New())),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.maxAnswerBytes)),
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
 	}

@@ -48,7 +48,7 @@ func (a arrayOf[T]) Encode(value any, buf []byte) ([]byte, error) {
 	// That there may be nulls need not be told: the database looks at the lengths.
 	buf = binary.BigEndian.AppendUint32(buf, 0)
 	buf = binary.BigEndian.AppendUint32(buf, a.ElementType.OID)
-	buf = binary.BigEndian.AppendUint32(buf, uint32(len(values))) //nolint:gosec // no call has so many
+	buf = binary.BigEndian.AppendUint32(buf, uint32(len(values)))
 	buf = binary.BigEndian.AppendUint32(buf, 1)
 	for _, v := range values {
 		buf = a.put(buf, v)
@@ -65,10 +65,10 @@ func fixed[T any](n int) func(T) int { return func(T) int { return n } }
 // quickArrays puts the codecs in the place of those of pgx.
 func quickArrays(m *pgtype.Map) {
 	quickArray(m, pgtype.Int4ArrayOID, fixed[int32](4), func(buf []byte, v int32) []byte {
-		return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(buf, 4), uint32(v)) //nolint:gosec // its bits
+		return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(buf, 4), uint32(v))
 	})
 	quickArray(m, pgtype.Int8ArrayOID, fixed[int64](8), func(buf []byte, v int64) []byte {
-		return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(buf, 8), uint64(v)) //nolint:gosec // its bits
+		return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(buf, 8), uint64(v))
 	})
 	quickArray(m, pgtype.UUIDArrayOID, fixed[[16]byte](16), func(buf []byte, v [16]byte) []byte {
 		return append(binary.BigEndian.AppendUint32(buf, 16), v[:]...)
@@ -77,7 +77,7 @@ func quickArrays(m *pgtype.Map) {
 		if v == nil {
 			return binary.BigEndian.AppendUint32(buf, nullSize)
 		}
-		return append(binary.BigEndian.AppendUint32(buf, uint32(len(v))), v...) //nolint:gosec // a payload is far smaller
+		return append(binary.BigEndian.AppendUint32(buf, uint32(len(v))), v...)
 	})
 }
 

@@ -82,8 +82,10 @@ func (c *claimRows) note(p storage.ClaimParams, todo []int, out *storage.ClaimRe
 	out.DueEnd = c.open && c.due < maxDue && c.limit == storage.LimitNone
 	out.End = c.open && !more && c.limit == storage.LimitNone
 	// The rows of a call stand together, so it gets a part of them, and none is copied.
-	for from, to := 0, 0; from < len(c.rows); from = to {
-		for to = from + 1; to < len(c.rows) && c.places[to].call == c.places[from].call; to++ {
+	for from := 0; from < len(c.rows); {
+		to := from + 1
+		for to < len(c.rows) && c.places[to].call == c.places[from].call {
+			to++
 		}
 		call := &out.Calls[c.places[from].call]
 		if call.Messages == nil {
@@ -91,6 +93,7 @@ func (c *claimRows) note(p storage.ClaimParams, todo []int, out *storage.ClaimRe
 		} else {
 			call.Messages = append(call.Messages, c.rows[from:to]...)
 		}
+		from = to
 	}
 }
 
