@@ -255,8 +255,6 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.StaticConnWindowSize(connWindow),
 		// Workers for handlers save the growth of a stack for each call.
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.StaticStreamWindowSize(streamWindow),
-		grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	)
 	params := keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}
@@ -278,7 +276,9 @@ const (
 	// for more. Waiting claims count.
 	maxStreams = 4096
 	// streamWindow and connWindow bound what a client may send ahead of what is read of a stream
-	// and of a connection: enough for 25 MB/s of a stream at 10 ms away.
+	// and of a connection: enough for 25 MB/s of a stream at 10 ms away. gRPC finds windows by a
+	// PING for each message that comes while none is under way: for a caller alone that is as many
+	// packets and wake-ups again as the call itself.
 	streamWindow = 256 << 10
 	connWindow   = 4 << 20
 )
@@ -287,16 +287,6 @@ const (
 // goroutine of their own, whose stack grows three times on the way through a call: that was an
 // eighth of all work of the server at 256 callers. A worker keeps some 16 KiB of stack.
 const streamWorkers = 512
-
-// streamWindow and connWindow are how much a client may send before it is read. gRPC would find
-// windows by itself, by a PING for each message that comes while none is under way: for a caller
-// alone that is as many packets and wake-ups again as the call itself. A message that is larger
-// than the window of its stream gets more when it is read, so that the connection's window alone
-// bounds what a long line carries: 40 MiB a second at 100 ms.
-const (
-	streamWindow = 256 << 10
-	connWindow   = 4 << 20
-)
 
 // HTTP serves /metrics, /livez and /readyz.
 func (s *Server) HTTP() http.Handler { return s.http }
