@@ -17,6 +17,8 @@ const (
 	belowEvery = 15 * time.Second
 	belowMost  = 25 * time.Second
 	belowRest  = 20
+	// belowAgain is the pause after a look that failed, at least.
+	belowAgain = time.Second
 )
 
 // lookBelow starts the paced look for what the fronts hide, where it is time (W7). It is made
@@ -26,14 +28,16 @@ func (q *queue) lookBelow(now time.Time) {
 	if q.looksBelow || q.info.ID == 0 || q.belowAt.After(now) {
 		return
 	}
-	q.looksBelow = true
+	// What asks for a look while this one is under way asks for another.
+	q.looksBelow, q.belowAt = true, now.Add(belowMost)
+	rest := q.belowAt
 	p := storage.FirstReadyParams{QueueID: q.info.ID, Below: q.fronts.hints(now), DueBelow: q.fronts.due}
 	q.fronts.beginLook()
 	q.d.work.Add(1)
-	go q.runBelow(p)
+	go q.runBelow(p, rest)
 }
 
-func (q *queue) runBelow(p storage.FirstReadyParams) {
+func (q *queue) runBelow(p storage.FirstReadyParams, rest time.Time) {
 	defer q.d.work.Done()
 	ctx, cancel := context.WithTimeout(q.d.base, q.d.cfg.StatementTimeout)
 	defer cancel()
@@ -46,8 +50,15 @@ func (q *queue) runBelow(p storage.FirstReadyParams) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	pause := max(belowRest*now.Sub(began), belowEvery+time.Duration(q.d.cfg.Jitter()*float64(belowMost-belowEvery)))
-	q.looksBelow, q.belowAt = false, now.Add(min(pause, belowMost))
+	least := belowEvery + time.Duration(q.d.cfg.Jitter()*float64(belowMost-belowEvery))
+	if err != nil {
+		least = belowAgain // it may have been asked for
+	}
+	pause := max(belowRest*now.Sub(began), least)
+	q.looksBelow = false
+	if next := now.Add(min(pause, belowMost)); !q.belowAt.Before(rest) || next.Before(q.belowAt) {
+		q.belowAt = next
+	}
 	if err != nil || q.info.ID != p.QueueID {
 		return
 	}

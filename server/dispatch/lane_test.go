@@ -225,11 +225,14 @@ func TestD8_Lane_a_bad_call_fails_alone_after_an_error_that_proves_rollback(t *t
 		t.Run(proof.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newTestLane(t)
+				var mu sync.Mutex // halves run beside each other
 				ran := map[int]int{}
 				l.answer = func(_ context.Context, calls []int) ([]verdict, error) {
 					if slices.Contains(calls, 33) {
 						return nil, fmt.Errorf("the driver: %w", proof)
 					}
+					mu.Lock()
+					defer mu.Unlock()
 					for _, c := range calls {
 						ran[c]++
 					}
