@@ -181,7 +181,9 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 	if _, err := rand.Read(me[:]); err != nil {
 		return storage.CountResult{}, err
 	}
+	var cost storage.CountCost
 	began := time.Now() //nolint:forbidigo // measures how long the count takes
+	cost.Lap(began)
 	mine, err := s.countTurn(ctx, me)
 	if err != nil || !mine {
 		return storage.CountResult{}, err
@@ -189,10 +191,11 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 	held := began
 	total := 0
 	between := func() error {
-		if time.Since(held) < countHeld {
+		now := time.Now() //nolint:forbidigo // paces the renewals of the turn, and the counts
+		if cost.Lap(now); now.Sub(held) < countHeld {
 			return nil
 		}
-		held = time.Now() //nolint:forbidigo // paces the renewals of the turn
+		held = now
 		mine, err := s.countTurn(ctx, me)
 		if err == nil && !mine {
 			err = fmt.Errorf("postgres: count: %w: another server took over", storage.ErrUnavailable)
@@ -200,6 +203,7 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 		return err
 	}
 	for from := int32(0); ; {
+		cost.Lap(time.Now()) //nolint:forbidigo // the turn, or the put before
 		ids, err := s.queuesToCount(ctx, from)
 		if err != nil {
 			return storage.CountResult{}, err
@@ -220,8 +224,8 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 			return storage.CountResult{}, err
 		}
 	}
-	rest := max(storage.CountEvery, storage.CountRest*time.Since(began))
-	err = s.write(ctx, "count", step{sql: s.sql.countDone, args: []any{me, rest.Microseconds()}})
+	cost.Lap(time.Now()) //nolint:forbidigo // the last one
+	err = s.write(ctx, "count", step{sql: s.sql.countDone, args: []any{me, cost.Rest().Microseconds()}})
 	return storage.CountResult{Counted: total}, err
 }
 

@@ -33,6 +33,26 @@ func TestL3AKilledCounterIsReplaced(t *testing.T) {
 	require.EqualValues(t, 3, st.Ready)
 }
 
+// A statement of a count that somebody holds up for a second, as a database that hangs does, is
+// not what the count has cost: nobody rests twenty times as long.
+func TestL3AHeldUpCountIsNotRestedFor(t *testing.T) {
+	d := newDatabase(t, false)
+	queue(t, d.store, "counted")
+	holder := d.session(t)
+	holder.end(t, "BEGIN")
+	holder.end(t, "SELECT 1 FROM queuebox.count_turn FOR UPDATE")
+	done := background(func() (storage.CountResult, error) { return d.store.Count(t.Context(), storage.CountParams{}) })
+	require.Eventually(t, func() bool {
+		return d.lines(t, `SELECT count(*)::text FROM pg_stat_activity WHERE datname = current_database()
+			AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '1 second'`)[0] != "0"
+	}, 20*time.Second, 20*time.Millisecond)
+	holder.end(t, "ROLLBACK")
+	r := <-done
+	require.NoError(t, r.err)
+	require.Equal(t, 1, r.value.Counted)
+	require.Equal(t, "true", d.lines(t, `SELECT (next_time < clock_timestamp() + interval '15 seconds')::text FROM queuebox.count_turn`)[0])
+}
+
 // A count reads pages of an index, whatever the tables held when it was planned, and holds no
 // lock that anybody waits for.
 func TestL3PlansOfCounts(t *testing.T) {

@@ -373,17 +373,20 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 	if _, err := rand.Read(me[:]); err != nil {
 		return storage.CountResult{}, err
 	}
+	var cost storage.CountCost
 	began := time.Now() //nolint:forbidigo // measures how long the count takes
+	cost.Lap(began)
 	mine, err := s.countTurn(ctx, me)
 	if err != nil || !mine {
 		return storage.CountResult{}, err
 	}
 	held := began
 	k, err := s.take(ctx, nil, func() error {
-		if time.Since(held) < countHeld {
+		now := time.Now() //nolint:forbidigo // paces the renewals of the turn, and the counts
+		if cost.Lap(now); now.Sub(held) < countHeld {
 			return nil
 		}
-		held = time.Now() //nolint:forbidigo // paces the renewals of the turn
+		held = now
 		mine, err := s.countTurn(ctx, me)
 		if err == nil && !mine {
 			err = fmt.Errorf("%s: count: %w: another server took over", s.engine.Name, storage.ErrUnavailable)
@@ -396,7 +399,8 @@ func (s *Store) Count(ctx context.Context, p storage.CountParams) (storage.Count
 	if err := s.keepCounts(ctx, k, countIdle); err != nil {
 		return storage.CountResult{}, err
 	}
-	rest := max(storage.CountEvery, storage.CountRest*time.Since(began))
+	cost.Lap(time.Now()) //nolint:forbidigo // the last one
+	rest := cost.Rest()
 	err = s.write(ctx, "count", func(c *session) (verdict, error) {
 		_, err := c.change(ctx, qTurnDone, a("holder", s.engine.Values.Token(me)), a("rest_us", rest.Microseconds()))
 		return commit, err
