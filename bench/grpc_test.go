@@ -20,10 +20,15 @@ func overGRPC(b *testing.B, db *blackbox.Database) func(int) cycler {
 	return serverOver(b, db)
 }
 
-// serverOver starts the real server with some flags. Callers share four connections.
+// serverOver starts the real server with some flags.
 func serverOver(b *testing.B, db *blackbox.Database, args ...string) func(int) cycler {
 	b.Helper()
-	s := db.Start(b, args...)
+	return callersOf(b, db.Start(b, args...))
+}
+
+// callersOf are callers of a server that share four connections.
+func callersOf(b *testing.B, s *blackbox.Server) func(int) cycler {
+	b.Helper()
 	conns := make([]*blackbox.Client, 4)
 	for i := range conns {
 		conns[i] = s.Client(b)

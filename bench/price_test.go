@@ -157,6 +157,7 @@ func (p *price) sessionTime() time.Duration {
 	return sum
 }
 
+// processTime is the processor time that this process has taken so far.
 func processTime() time.Duration {
 	var r syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)

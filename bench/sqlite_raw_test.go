@@ -151,6 +151,9 @@ func (r *raw) claimAndComplete(ctx context.Context, now int64, n int) error {
 type contender struct {
 	name string
 	run  func(b *testing.B, k, callers int, until time.Time) int
+	// server tells how much processor time the process of the server has taken; nil where there
+	// is none.
+	server func() time.Duration
 }
 
 func rawContender(b *testing.B, name string, kept bool) contender {
@@ -161,7 +164,7 @@ func rawContender(b *testing.B, name string, kept bool) contender {
 			b.Fatal(err)
 		}
 	}
-	return contender{name, func(b *testing.B, k, _ int, until time.Time) (n int) {
+	return contender{name: name, run: func(b *testing.B, k, _ int, until time.Time) (n int) {
 		b.Helper()
 		for ; time.Now().Before(until); n += k {
 			if err := r.cycle(k, k); err != nil {
@@ -174,15 +177,30 @@ func rawContender(b *testing.B, name string, kept bool) contender {
 
 const backlog = 10_000
 
-func boxContender(b *testing.B, name string, connect func(*testing.B, *blackbox.Database) func(int) cycler) contender {
+func storageContender(b *testing.B) contender {
 	b.Helper()
-	target := connect(b, open(b, blackbox.EngineSQLite))
+	return boxContender(b, "storage", overStorage(b, open(b, blackbox.EngineSQLite)))
+}
+
+func grpcContender(b *testing.B) contender {
+	b.Helper()
+	s := open(b, blackbox.EngineSQLite).Start(b)
+	c := boxContender(b, "grpc", callersOf(b, s))
+	c.server = func() time.Duration {
+		seconds, _ := s.Metric(b, "process_cpu_seconds_total")
+		return time.Duration(seconds * float64(time.Second))
+	}
+	return c
+}
+
+func boxContender(b *testing.B, name string, target func(int) cycler) contender {
+	b.Helper()
 	for range backlog / 1000 {
 		if err := target(0).enqueue(b.Context(), 1000); err != nil {
 			b.Fatal(err)
 		}
 	}
-	return contender{name, func(b *testing.B, k, callers int, until time.Time) int {
+	return contender{name: name, run: func(b *testing.B, k, callers int, until time.Time) int {
 		b.Helper()
 		var n atomic.Int64
 		var wg sync.WaitGroup
@@ -217,26 +235,42 @@ func cycleOnce(ctx context.Context, c cycler, k int) (int, error) {
 
 // BenchmarkSQLiteRaw compares the storage and the server on SQLite with the raw program: in
 // windows that take turns, so that whatever else the machine does meets all of them. The ratios
-// are the median of the rounds; one operation is one round.
+// are the median of the rounds; one operation is one round. The processor time of this process
+// and of the server, which other work hardly touches, is that of all rounds.
 func BenchmarkSQLiteRaw(b *testing.B) {
 	for _, s := range []struct{ batch, callers int }{{1, 1}, {1, 64}, {10, 16}, {100, 8}, {1000, 4}} {
 		b.Run(fmt.Sprintf("batch=%d/callers=%d", s.batch, s.callers), func(b *testing.B) {
 			all := []contender{
 				rawContender(b, "raw-keep", true), rawContender(b, "raw-delete", false),
-				boxContender(b, "storage", overStorage), boxContender(b, "grpc", overGRPC),
+				storageContender(b), grpcContender(b),
 			}
 			rates := make(map[string][]float64)
+			done := make(map[string]int)
+			process, server := make(map[string]time.Duration), make(map[string]time.Duration)
 			b.ResetTimer()
 			for range b.N {
 				for _, c := range all {
+					if c.server != nil {
+						server[c.name] -= c.server()
+					}
+					process[c.name] -= processTime()
 					began := time.Now()
 					n := c.run(b, s.batch, s.callers, began.Add(500*time.Millisecond))
+					process[c.name] += processTime()
+					done[c.name] += n
+					if c.server != nil {
+						server[c.name] += c.server()
+					}
 					rates[c.name] = append(rates[c.name], float64(n)/time.Since(began).Seconds())
 				}
 			}
 			b.ReportMetric(0, "ns/op")
 			for name, r := range rates {
 				b.ReportMetric(median(r), name+"-msg/s")
+				b.ReportMetric(process[name].Seconds()*1e6/float64(done[name]), name+"-cpu-us/msg")
+				if used, ok := server[name]; ok {
+					b.ReportMetric(used.Seconds()*1e6/float64(done[name]), name+"-server-cpu-us/msg")
+				}
 				for _, base := range []string{"raw-keep", "raw-delete"} {
 					if !strings.HasPrefix(name, "raw") {
 						b.ReportMetric(median(ratios(r, rates[base])), name+"/"+base)

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -88,7 +86,7 @@ func work(b *testing.B, db *blackbox.Database, config queuebox.WorkerConfig, opt
 
 	b.ResetTimer()
 	wire.reset()
-	began := processorTime()
+	began := processTime()
 	for left := b.N; left > 0 && !b.Failed(); left -= 1000 {
 		enqueue(min(left, 1000))
 	}
@@ -107,7 +105,7 @@ func work(b *testing.B, db *blackbox.Database, config queuebox.WorkerConfig, opt
 	b.ReportMetric(float64(wire.calls.Load())/float64(b.N), "calls/msg")
 	b.ReportMetric(float64(wire.sent.Load())/float64(b.N), "sent-frames/msg")
 	b.ReportMetric(float64(wire.received.Load())/float64(b.N), "received-frames/msg")
-	b.ReportMetric(float64((processorTime()-began).Microseconds())/float64(b.N), "client-µs/msg")
+	b.ReportMetric(float64((processTime()-began).Microseconds())/float64(b.N), "client-µs/msg")
 }
 
 // wire counts what goes over the wire: calls, and frames of streams in both directions.
@@ -145,13 +143,4 @@ func (s *wireStream) SendMsg(m any) error {
 func (s *wireStream) RecvMsg(m any) error {
 	s.wire.received.Add(1)
 	return s.ClientStream.RecvMsg(m)
-}
-
-// processorTime is what this process has used.
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
