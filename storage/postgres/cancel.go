@@ -68,7 +68,7 @@ func (s *Store) Cancel(ctx context.Context, p storage.CancelParams) (storage.Can
 		if err := s.waitRow(ctx, "cancel", out.Ref); err != nil {
 			return storage.CancelResult{}, err
 		}
-		steps = s.withKeys([]storage.Ref{out.Ref}, &ready, steps...)
+		steps = s.withKeys([]storage.Ref{out.Ref}, 0, &ready, steps...)
 	}
 	if err := s.write(ctx, "cancel", steps...); err != nil {
 		return storage.CancelResult{}, err

@@ -20,16 +20,18 @@ func plainCompletions(items []storage.Settlement, some []int) bool {
 }
 
 // completeStep is settleStep for completions. An item for a message that one before it names,
-// too, is left out: it stays unanswered, and the look for those finds what has become of it.
-func (s *Store) completeStep(items []storage.Settlement, some []int, answered []bool, out *storage.SettleResult) step {
+// too, is left out: it stays unanswered, and the look for those finds what has become of it. Where
+// the messages have ordering keys, which are locked then, it tells in which queues one went on.
+func (s *Store) completeStep(items []storage.Settlement, some []int, ordered bool, answered []bool, out *storage.SettleResult) step {
 	reset := func() {
 		clear(answered)
+		out.Ready = nil
 		for _, i := range some {
 			out.Items[i] = storage.Settled{}
 		}
 	}
 	lost := storage.Settled{Status: storage.ItemLost, Cause: storage.LostLeaseExpired}
-	if len(some) == 1 && !keyed(items[some[0]].Ref) {
+	if len(some) == 1 && !ordered {
 		it := &items[some[0]]
 		return step{
 			sql: s.sql.completeOne, args: []any{it.Ref.QueueID, it.Ref.Position, [16]byte(it.Token)},
@@ -71,11 +73,18 @@ func (s *Store) completeStep(items []storage.Settlement, some []int, answered []
 			ids, positions, tokens, of = append(ids, it.Ref.QueueID), append(positions, it.Ref.Position), append(tokens, it.Token), append(of, k)
 		}
 	}
+	sql := s.sql.complete
+	if ordered {
+		sql = s.sql.completeOrdered
+	}
 	return step{
-		sql: s.sql.complete, args: []any{ids, positions, tokens},
+		sql: sql, args: []any{ids, positions, tokens},
 		scan: each(reset, func(r pgx.Rows) error {
 			row := raw(r)
 			out.Now = row.time(0)
+			if ordered {
+				row.usual(5, &out.Ready)
+			}
 			done := completedAt(row.time(1))
 			if row.int(2) == int64(len(positions)) {
 				for _, k := range of {

@@ -211,4 +211,13 @@ func TestJoinedStatementsAreLinear(t *testing.T) {
 	}
 	check("enqueue_keys", ids, "'{"+strings.Join(keys, ",")+"}'", repeat(n, "x"), repeat(n, "f"))
 	check("enqueue_keys_read", ids, "'{"+strings.Join(keys, ",")+"}'")
+	check("take_names", ids, "'{"+strings.Join(keys, ",")+"}'", "''")
+	d.fillKeys(t, q.ID, n, n)
+	_, err := p.conn.Exec(t.Context(), "SELECT set_config('queuebox.keys', (SELECT string_agg(key_id::text, ',') FROM queuebox.ordering_key WHERE name <> 'big'), false)")
+	require.NoError(t, err)
+	none := "'{}'"
+	check("enqueue_ordered", "'{1}'", repeat(n, "x"), none, none, none, none, none, none, none, none, repeat(n, "100"), serial(n), none, none, none)
+	ids, positions, tokens = d.held(t, q.ID, n)
+	check("lock_keys", ids, positions, "''")
+	check("complete_ordered", ids, positions, tokens)
 }

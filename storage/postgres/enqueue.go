@@ -169,9 +169,9 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 	var steps []step
 	switch keys := orderingKeys(p.Messages); {
 	case len(keys) > 0:
-		steps = append(atMost(p.LockWait), s.lockNames(keys)...)
-		insert.sql = s.sql.enqueueOrdered
-		insert.args = append(c.args(), orderingNames(p.Messages), make([]*int64, len(p.Messages)), make([]string, len(p.Messages)))
+		steps = s.takeNames(keys, p.LockWait)
+		which, behind := keys.places(p.Messages)
+		insert.sql, insert.args = s.sql.enqueueOrdered, append(c.sparse(), which, some(behind), []int64{}, []string{})
 	case len(p.Messages) == 1:
 		insert.sql, insert.args = s.sql.enqueueOne, c.first()
 	default:
@@ -201,24 +201,18 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 	return out, nil
 }
 
-// orderingKeys lists the ordering keys of messages, some of them more than once.
-func orderingKeys(messages []storage.NewMessage) []namedKey {
+// orderingKeys lists the ordering keys of messages.
+func orderingKeys(messages []storage.NewMessage) namedKeys {
 	var keys []namedKey
 	for i := range messages {
 		if m := &messages[i]; m.OrderingKey != "" {
+			if keys == nil {
+				keys = make([]namedKey, 0, len(messages)-i)
+			}
 			keys = append(keys, namedKey{queueID: m.QueueID, name: m.OrderingKey})
 		}
 	}
-	return keys
-}
-
-// orderingNames has the ordering key of each message, empty for none.
-func orderingNames(messages []storage.NewMessage) []string {
-	names := make([]string, len(messages))
-	for i := range messages {
-		names[i] = messages[i].OrderingKey
-	}
-	return names
+	return uniqueKeys(keys)
 }
 
 // noQueue names the one thing that the inserts refuse by a null in max_attempts: a queue that

@@ -52,9 +52,11 @@ func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMess
 	)
 	// Ordering keys come before everything (D12), so positions are drawn under their locks.
 	ordering := orderingKeys(messages)
-	first := atMost(wait)
+	var first []step
 	if len(ordering) > 0 {
-		first = append(first, s.lockNames(ordering)...)
+		first = s.takeNames(ordering, wait)
+	} else {
+		first = atMost(wait)
 	}
 	taken := s.takeKeys(messages)
 	first = append(first, taken.steps...)
@@ -65,7 +67,7 @@ func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMess
 		if plan.again || plan.reused || len(plan.fresh) == 0 {
 			return nil, false
 		}
-		return s.insertKeyed(messages, &plan, taken, len(ordering) > 0, &rows), true
+		return s.insertKeyed(messages, &plan, taken, ordering, &rows), true
 	})
 	if err != nil {
 		return storage.EnqueueResult{}, false, noQueue("enqueue", err)
@@ -148,8 +150,8 @@ func (s *Store) takeKeys(messages []storage.NewMessage) *takenKeys {
 }
 
 // insertKeyed gives the steps that insert the messages that the plan says are new, and take
-// over the keys that are free again.
-func (s *Store) insertKeyed(messages []storage.NewMessage, plan *keyedPlan, taken *takenKeys, ordered bool, rows *[]inserted) []step {
+// over the keys that are free again. ordering are the ordering keys that are locked.
+func (s *Store) insertKeyed(messages []storage.NewMessage, plan *keyedPlan, taken *takenKeys, ordering namedKeys, rows *[]inserted) []step {
 	if len(plan.fresh) == 0 {
 		return nil
 	}
@@ -169,8 +171,9 @@ func (s *Store) insertKeyed(messages []storage.NewMessage, plan *keyedPlan, take
 	}
 	c, _ := columnsOf(insert) // the caller has been through it
 	put := step{sql: s.sql.enqueueKeyed, args: append(c.args(), at, named), scan: scanInserted(rows)}
-	if ordered {
-		put.sql, put.args = s.sql.enqueueOrdered, append(c.args(), orderingNames(insert), at, named)
+	if len(ordering) > 0 {
+		which, behind := ordering.places(insert)
+		put.sql, put.args = s.sql.enqueueOrdered, append(c.sparse(), which, some(behind), at, named)
 	}
 	return append(steps, put)
 }

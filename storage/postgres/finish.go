@@ -131,7 +131,7 @@ func (s *Store) finishOnce(ctx context.Context, marks []mark, out *storage.Finis
 		)}
 		heads = nil
 		if ordered := slices.DeleteFunc(refs, func(r storage.Ref) bool { return !keyed(r) }); len(ordered) > 0 {
-			return s.withKeys(ordered, &heads, finish), true
+			return s.withKeys(ordered, 0, &heads, finish), true
 		}
 		return []step{finish}, true
 	})

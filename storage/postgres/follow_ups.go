@@ -171,15 +171,17 @@ func (s *Store) completeWith(ctx context.Context, it *storage.Settlement, wait s
 func (s *Store) completeOnce(ctx context.Context, it *storage.Settlement, wait storage.LockWait) (got completed, again bool, err error) {
 	var (
 		ordering = orderingKeys(it.FollowUps)
-		locks    = s.lockCompletion(it.Ref, ordering)
-		promotes = len(locks) > 0
-		first    = append(atMost(wait), locks...)
+		first    = s.lockCompletion(it.Ref, ordering, wait)
+		promotes = len(first) > 0
 		taken    = s.takeKeys(it.FollowUps)
 		plan     keyedPlan
 		rows     []inserted
 		out      = storage.SettleResult{Items: make([]storage.Settled, 1)}
 		answered = make([]bool, 1)
 	)
+	if !promotes {
+		first = atMost(wait)
+	}
 	first = append(first, taken.steps...)
 	first = append(first, s.settleStep(s.sql.settle, []storage.Settlement{*it}, []int{0}, answered, &out))
 	err = s.transact(ctx, "settle", first, func() ([]step, bool) {
@@ -197,7 +199,7 @@ func (s *Store) completeOnce(ctx context.Context, it *storage.Settlement, wait s
 			})}
 			return nil, false
 		}
-		steps := s.insertKeyed(it.FollowUps, &plan, taken, len(ordering) > 0, &rows)
+		steps := s.insertKeyed(it.FollowUps, &plan, taken, ordering, &rows)
 		refs := make([]int64, 0, 2*len(plan.items))
 		for _, e := range plan.items {
 			refs = append(refs, int64(e.Ref.QueueID), e.Ref.Position)
@@ -228,19 +230,21 @@ func (s *Store) completeOnce(ctx context.Context, it *storage.Settlement, wait s
 
 // lockCompletion gives the steps that lock the ordering keys of a completion, none where there
 // are none.
-func (s *Store) lockCompletion(ref storage.Ref, followUps []namedKey) []step {
+func (s *Store) lockCompletion(ref storage.Ref, followUps namedKeys, wait storage.LockWait) []step {
 	switch {
 	case len(followUps) == 0 && !keyed(ref):
 		return nil
 	case !keyed(ref):
-		return s.lockNames(followUps)
+		return s.takeNames(followUps, wait)
 	case len(followUps) == 0:
-		return []step{{sql: s.sql.lockKeys, args: []any{[]int32{ref.QueueID}, []int64{ref.Position}}}}
+		return []step{lockRefs(s.sql.lockKeys, []storage.Ref{ref}, wait)}
 	}
-	steps := s.lockNames(followUps)
-	both := append([]any{ref.QueueID, ref.Position}, steps[1].args...)
-	steps[1] = step{sql: s.sql.lockCompletion, args: both}
-	return steps
+	ids, names := followUps.columns()
+	return append(
+		atMost(wait),
+		step{sql: s.sql.addNames, args: []any{ids, names}},
+		step{sql: s.sql.lockCompletion, args: []any{ref.QueueID, ref.Position, ids, names}},
+	)
 }
 
 // fromFollowUps reads what complete_follow_ups.sql has kept.

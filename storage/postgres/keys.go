@@ -1,10 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,36 +25,82 @@ type namedKey struct {
 	name    string
 }
 
+// namedKeys are keys that are locked together, each of them once and in the one order that is
+// used everywhere (D12): by queue, then by the bytes of the name.
+type namedKeys []namedKey
+
+// uniqueKeys puts keys in their order.
+func uniqueKeys(keys []namedKey) namedKeys {
+	slices.SortFunc(keys, func(a, b namedKey) int {
+		return cmp.Or(cmp.Compare(a.queueID, b.queueID), strings.Compare(a.name, b.name))
+	})
+	return slices.Compact(keys)
+}
+
+// columns are the arguments of the statements that lock them.
+func (k namedKeys) columns() (ids []int32, names []string) {
+	ids, names = make([]int32, len(k)), make([]string, len(k))
+	for i := range k {
+		ids[i], names[i] = k[i].queueID, k[i].name
+	}
+	return ids, names
+}
+
+// places tells which of the keys each message has, counted from 1 as the database counts and 0 for
+// none, and whether another one of messages stands before it in its key.
+func (k namedKeys) places(messages []storage.NewMessage) (which []int32, behind []bool) {
+	at := make(map[namedKey]int32, len(k))
+	for i, key := range k {
+		at[key] = int32(i + 1)
+	}
+	which, behind = make([]int32, len(messages)), make([]bool, len(messages))
+	seen := make([]bool, len(k)+1)
+	for i := range messages {
+		m := &messages[i]
+		if m.OrderingKey == "" {
+			continue
+		}
+		n := at[namedKey{queueID: m.QueueID, name: m.OrderingKey}]
+		which[i], behind[i], seen[n] = n, seen[n], true
+	}
+	return which, behind
+}
+
 // withKeys gives the steps of one transaction that does something to messages with ordering
 // keys: it locks the keys of the live ones among refs (D12), does it, and puts the keys right.
 // ready, where not nil, hears of the queues in which a message became the head of its key.
-func (s *Store) withKeys(refs []storage.Ref, ready *[]int32, steps ...step) []step {
-	return s.locked(s.sql.lockKeys, refs, ready, steps)
+func (s *Store) withKeys(refs []storage.Ref, wait storage.LockWait, ready *[]int32, steps ...step) []step {
+	return s.locked(s.sql.lockKeys, refs, wait, ready, steps)
 }
 
 // withFreeKeys is withKeys for upkeep, which waits for nobody: a key that somebody has is
 // passed over, and the steps see to it by the setting that they leave its messages alone.
 func (s *Store) withFreeKeys(refs []storage.Ref, ready *[]int32, steps ...step) []step {
-	return s.locked(s.sql.lockKeysFree, refs, ready, steps)
+	return s.locked(s.sql.lockKeysFree, refs, 0, ready, steps)
 }
 
-func (s *Store) locked(lock string, refs []storage.Ref, ready *[]int32, steps []step) []step {
-	ids, positions := splitRefs(refs)
+func (s *Store) locked(lock string, refs []storage.Ref, wait storage.LockWait, ready *[]int32, steps []step) []step {
 	all := make([]step, 0, len(steps)+2)
-	all = append(all, step{sql: lock, args: []any{ids, positions}})
+	all = append(all, lockRefs(lock, refs, wait))
 	all = append(all, steps...)
 	return append(all, s.promoteStep(ready))
 }
 
-// lockNames gives the steps that make missing rows of keys and lock them all. A step that
-// inserts a message finds the row of its key by the name; where that went away, it sets the
-// place of the message to null, and the transaction runs again (keyVanished).
-func (s *Store) lockNames(keys []namedKey) []step {
-	ids, names := make([]int32, 0, len(keys)), make([]string, 0, len(keys))
-	for _, k := range keys {
-		ids, names = append(ids, k.queueID), append(names, k.name)
+// lockRefs locks the keys of messages by lock_keys.sql, or as that does.
+func lockRefs(lock string, refs []storage.Ref, wait storage.LockWait) step {
+	ids, positions := splitRefs(refs)
+	return step{sql: lock, args: []any{ids, positions, waits(wait)}}
+}
+
+// takeNames locks keys and makes the rows that are missing. Where one went away meanwhile, or
+// somebody else made it, the step that inserts a message of it sets its place to null, and the
+// transaction runs again (keyVanished), with a statement more, which waits for whoever makes one.
+func (s *Store) takeNames(keys namedKeys, wait storage.LockWait) []step {
+	ids, names := keys.columns()
+	return []step{
+		{sql: s.sql.addNames, args: []any{ids, names}, rerun: true},
+		{sql: s.sql.takeNames, args: []any{ids, names, waits(wait)}},
 	}
-	return []step{{sql: s.sql.addNames, args: []any{ids, names}}, {sql: s.sql.lockNames, args: []any{ids, names}}}
 }
 
 // promoteStep puts the keys right that an earlier step of the transaction has locked.
@@ -98,7 +146,6 @@ const (
 // waits between the looks and not in one: nobody waits for anything but keys while he has the
 // lock of one. What is locked for longer is left to the sweep of the keys.
 func (s *Store) headsAgain(ctx context.Context, what string, refs []storage.Ref) error {
-	ids, positions := splitRefs(refs)
 	held := true
 	for n := 0; held && n < headTries; n++ {
 		pause := time.NewTimer(headPause)
@@ -108,7 +155,7 @@ func (s *Store) headsAgain(ctx context.Context, what string, refs []storage.Ref)
 			return nil // what the caller asked for is done
 		case <-pause.C:
 		}
-		err := s.write(ctx, what, step{sql: s.sql.lockKeys, args: []any{ids, positions}}, s.headsStep(nil, &held))
+		err := s.write(ctx, what, lockRefs(s.sql.lockKeys, refs, 0), s.headsStep(nil, &held))
 		if err != nil {
 			return err
 		}

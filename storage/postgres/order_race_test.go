@@ -206,7 +206,7 @@ func TestO9AnEnqueueBesideAnOpenSettlement(t *testing.T) {
 	ref := held[0].Message.Ref
 	s := d.session(t)
 	s.end(t, "BEGIN")
-	s.run(t, "lock_keys", []int32{ref.QueueID}, []int64{ref.Position})
+	s.run(t, "lock_keys", []int32{ref.QueueID}, []int64{ref.Position}, "")
 	_, err := s.Exec(t.Context(), "DELETE FROM queuebox.message WHERE position = $1", ref.Position)
 	require.NoError(t, err)
 	s.run(t, "promote")
@@ -222,10 +222,9 @@ func TestO9AnEnqueueBesideAnOpenSettlement(t *testing.T) {
 
 func (s *session) enqueueByHand(t testing.TB, queueID int32, key string) {
 	t.Helper()
-	s.run(t, "add_names", []int32{queueID}, []string{key})
-	s.run(t, "lock_names", []int32{queueID}, []string{key})
-	s.run(t, "enqueue_ordered", []int32{queueID}, [][]byte{{}}, []string{""}, []*string{nil}, []int32{0}, []*int64{nil},
-		[]*time.Time{nil}, []int32{0}, []*time.Time{nil}, []int32{1}, []string{key}, []*int64{nil}, []string{""})
+	s.run(t, "take_names", []int32{queueID}, []string{key}, "")
+	s.run(t, "enqueue_ordered", []int32{queueID}, [][]byte{{}}, []int32{}, []string{}, []*string{}, []int32{}, []*int64{},
+		[]*time.Time{}, []int32{}, []*time.Time{}, []int32{1}, []int32{1}, []bool{}, []*int64{}, []string{})
 }
 
 // The sweep may remove an idle key between the statement of an enqueue that finds it and the

@@ -111,7 +111,7 @@ func (s *Store) takeIncoming(send func(...step) error, keys []namedKey, batch []
 		xids, seqs = namesOf(batch, func(r incoming) ownRow { return r.ownRow })
 	)
 	if len(keys) > 0 {
-		steps = s.lockNames(keys)
+		steps = s.takeNames(uniqueKeys(slices.Clone(keys)), 0)
 	}
 	err := send(append(steps, step{sql: s.sql.own.take, args: []any{xids, seqs}, scan: each(nil, func(r pgx.Rows) error {
 		var (

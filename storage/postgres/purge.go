@@ -132,13 +132,12 @@ func (s *Store) purgePending(ctx context.Context, filter storage.ListMessagesPar
 		return s.write(ctx, "purge", st)
 	}
 	var ready []int32
-	ids, positions := splitRefs(refs)
 	err := s.operate(ctx, "purge", func(free bool) []step {
 		sql := s.sql.lockKeys
 		if free {
 			sql = s.sql.lockKeysFree
 		}
-		return []step{{sql: sql, args: []any{ids, positions}}}
+		return []step{lockRefs(sql, refs, 0)}
 	}, &ready, nil, st)
 	out.Ready = len(ready) > 0
 	return err

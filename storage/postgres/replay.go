@@ -86,7 +86,7 @@ func (s *Store) GiveBack(ctx context.Context, p storage.GiveBackParams) (storage
 	steps := []step{st}
 	if len(ordered) > 0 {
 		// A head that is given back steps behind one that was redriven meanwhile (O7).
-		steps = s.withKeys(ordered, nil, st)
+		steps = s.withKeys(ordered, 0, nil, st)
 	}
 	if err := s.write(ctx, "give back", steps...); err != nil {
 		return storage.GiveBackResult{}, err

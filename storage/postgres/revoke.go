@@ -30,7 +30,7 @@ func (s *Store) Revoke(ctx context.Context, p storage.RevokeParams) (storage.Rev
 		if err := s.waitRow(ctx, "revoke", p.Ref); err != nil {
 			return storage.RevokeResult{}, err
 		}
-		steps = s.withKeys([]storage.Ref{p.Ref}, &ready, steps...)
+		steps = s.withKeys([]storage.Ref{p.Ref}, 0, &ready, steps...)
 	}
 	steps = append(
 		steps,

@@ -49,6 +49,8 @@ type step struct {
 	sql  string
 	args []any
 	scan func(pgx.Rows) error
+	// rerun says that only a transaction that runs again needs the step.
+	rerun bool
 }
 
 // setUp prepares a new connection, in one round trip.
@@ -74,7 +76,16 @@ func atMost(wait storage.LockWait) []step {
 	if wait <= 0 {
 		return nil
 	}
-	return []step{{sql: lockTimeout, args: []any{strconv.FormatInt(max(1, wait.Milliseconds()), 10)}}}
+	return []step{{sql: lockTimeout, args: []any{waits(wait)}}}
+}
+
+// waits says the same to the statements that lock keys, which set it themselves: a statement
+// less. Empty leaves the bound of the session.
+func waits(wait storage.LockWait) string {
+	if wait <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(max(1, wait.Milliseconds()), 10)
 }
 
 // read runs steps that change nothing. They may run a second time on another
@@ -89,25 +100,25 @@ func (s *Store) write(ctx context.Context, what string, steps ...step) error {
 }
 
 func (s *Store) run(ctx context.Context, what string, write bool, steps []step) error {
-	return classify(what, s.repeat(ctx, write, func() error {
+	return classify(what, s.repeat(ctx, write, func(rerun bool) error {
 		conn, err := s.acquire(ctx)
 		if err != nil {
 			return err
 		}
 		defer conn.Release()
 		if !s.pooled {
-			return s.send(ctx, conn, steps)
+			return s.send(ctx, conn, rerun, steps)
 		}
 		all := make([]step, 0, len(steps)+3)
 		all = append(all, step{sql: begin}, step{sql: transactionSettings})
 		all = append(all, steps...)
-		return s.send(ctx, conn, append(all, step{sql: "COMMIT"}))
+		return s.send(ctx, conn, rerun, append(all, step{sql: "COMMIT"}))
 	}), write)
 }
 
 // snapshot runs steps that change nothing, all on one snapshot, in one round trip.
 func (s *Store) snapshot(ctx context.Context, what string, steps ...step) error {
-	return classify(what, s.repeat(ctx, false, func() error {
+	return classify(what, s.repeat(ctx, false, func(rerun bool) error {
 		conn, err := s.acquire(ctx)
 		if err != nil {
 			return err
@@ -119,14 +130,14 @@ func (s *Store) snapshot(ctx context.Context, what string, steps ...step) error 
 			all = append(all, step{sql: transactionSettings})
 		}
 		all = append(all, steps...)
-		return s.send(ctx, conn, append(all, step{sql: "COMMIT"}))
+		return s.send(ctx, conn, rerun, append(all, step{sql: "COMMIT"}))
 	}), false)
 }
 
 // transact runs two round trips in one transaction: first, then what next makes of
 // its rows. Next returns commit = false to roll back, which is no error.
 func (s *Store) transact(ctx context.Context, what string, first []step, next func() (steps []step, commit bool)) error {
-	return classify(what, s.repeat(ctx, true, func() error {
+	return classify(what, s.repeat(ctx, true, func(rerun bool) error {
 		conn, err := s.acquire(ctx)
 		if err != nil {
 			return err
@@ -136,21 +147,21 @@ func (s *Store) transact(ctx context.Context, what string, first []step, next fu
 		if s.pooled {
 			all = append(all, step{sql: transactionSettings})
 		}
-		if err := s.send(ctx, conn, append(all, first...)); err != nil {
+		if err := s.send(ctx, conn, rerun, append(all, first...)); err != nil {
 			return err
 		}
 		steps, commit := next()
 		if !commit {
-			return s.send(ctx, conn, []step{{sql: "ROLLBACK"}})
+			return s.send(ctx, conn, rerun, []step{{sql: "ROLLBACK"}})
 		}
-		return s.send(ctx, conn, append(steps, step{sql: "COMMIT"}))
+		return s.send(ctx, conn, rerun, append(steps, step{sql: "COMMIT"}))
 	}), true)
 }
 
 // converse runs a transaction of as many round trips as f makes. f returns commit = false to
 // roll back, which is no error. It may run again, so it starts from nothing each time.
 func (s *Store) converse(ctx context.Context, what string, f func(send func(...step) error) (commit bool, err error)) error {
-	return classify(what, s.repeat(ctx, true, func() error {
+	return classify(what, s.repeat(ctx, true, func(rerun bool) error {
 		conn, err := s.acquire(ctx)
 		if err != nil {
 			return err
@@ -163,24 +174,24 @@ func (s *Store) converse(ctx context.Context, what string, f func(send func(...s
 		commit, err := f(func(steps ...step) error {
 			steps = append(before, steps...)
 			before = nil
-			return s.send(ctx, conn, steps)
+			return s.send(ctx, conn, rerun, steps)
 		})
 		switch {
 		case err != nil || before != nil:
 			return err
 		case !commit:
-			return s.send(ctx, conn, []step{{sql: "ROLLBACK"}})
+			return s.send(ctx, conn, rerun, []step{{sql: "ROLLBACK"}})
 		}
-		return s.send(ctx, conn, []step{{sql: "COMMIT"}})
+		return s.send(ctx, conn, rerun, []step{{sql: "COMMIT"}})
 	}), true)
 }
 
 // repeat runs a transaction again after an error that proves its rollback and that may
 // well not come back, and a read after a broken connection.
-func (s *Store) repeat(ctx context.Context, write bool, f func() error) error {
+func (s *Store) repeat(ctx context.Context, write bool, f func(rerun bool) error) error {
 	var err error
 	for n := range maxAttempts {
-		err = f()
+		err = f(n > 0)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -190,6 +201,9 @@ func (s *Store) repeat(ctx context.Context, write bool, f func() error) error {
 		}
 		if n == maxAttempts-1 {
 			break
+		}
+		if n == 0 && keyVanished(err) {
+			continue // whoever made or removed the key has ended
 		}
 		// Jitter, so that the two that met do not meet again.
 		pause := time.NewTimer(time.Duration(float64(retryPause) * float64(n+1) * (0.5 + rand.Float64()))) //nolint:gosec // No secret hangs on a pause.
@@ -219,10 +233,13 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 }
 
 // send puts all steps on the wire at once. Without BEGIN among them the database makes
-// one transaction of them.
-func (s *Store) send(ctx context.Context, conn *pgxpool.Conn, steps []step) error {
+// one transaction of them. rerun tells that the transaction has run before.
+func (s *Store) send(ctx context.Context, conn *pgxpool.Conn, rerun bool, steps []step) error {
 	b := &pgx.Batch{}
 	for _, st := range steps {
+		if st.rerun && !rerun {
+			continue
+		}
 		q := b.Queue(st.sql, st.args...)
 		if st.scan != nil {
 			q.Query(st.scan)

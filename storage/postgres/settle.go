@@ -172,18 +172,17 @@ func (s *Store) settleOnce(
 	ctx context.Context, sql string, items []storage.Settlement, some []int, ordered bool, wait storage.LockWait, out *storage.SettleResult,
 ) (left []int, err error) {
 	answered := make([]bool, len(some))
+	completes := sql == s.sql.settle && plainCompletions(items, some)
 	var steps []step
-	if sql == s.sql.settle && plainCompletions(items, some) {
-		steps = []step{s.completeStep(items, some, answered, out)}
-	} else {
+	switch refs := refsOf(items, some, ordered); {
+	case completes && ordered:
+		steps = []step{lockRefs(s.sql.lockKeys, refs, wait), s.completeStep(items, some, true, answered, out)}
+	case completes:
+		steps = []step{s.completeStep(items, some, false, answered, out)}
+	case ordered:
+		steps = s.withKeys(refs, wait, &out.Ready, s.settleStep(sql, items, some, answered, out))
+	default:
 		steps = []step{s.settleStep(sql, items, some, answered, out)}
-	}
-	if ordered {
-		refs := make([]storage.Ref, 0, len(some))
-		for _, i := range some {
-			refs = append(refs, items[i].Ref)
-		}
-		steps = append(atMost(wait), s.withKeys(refs, &out.Ready, steps...)...)
 	}
 	if err = s.write(ctx, "settle", steps...); err != nil {
 		return nil, err
@@ -195,6 +194,18 @@ func (s *Store) settleOnce(
 		}
 	}
 	return left, nil
+}
+
+// refsOf names the messages of items, where that is asked for.
+func refsOf(items []storage.Settlement, some []int, wanted bool) []storage.Ref {
+	if !wanted {
+		return nil
+	}
+	refs := make([]storage.Ref, 0, len(some))
+	for _, i := range some {
+		refs = append(refs, items[i].Ref)
+	}
+	return refs
 }
 
 // settleStep is the statement of settleOnce. It notes in answered which of the items it

@@ -17,8 +17,8 @@ type statements struct {
 	// What has become of claims, and the operator's calls on one message.
 	look, explain, revoke string
 	// Ordering keys: their locks, and the head of each.
-	enqueueOrdered, addNames, lockNames, lockNamesFree, lockKeys, lockKeysFree, promote, waitRow string
-	keysLook, lockKeyIDs, removeKeys                                                             string
+	enqueueOrdered, takeNames, completeOrdered, addNames, lockNames, lockNamesFree, lockKeys, lockKeysFree, promote, waitRow string
+	keysLook, lockKeyIDs, removeKeys                                                                                         string
 	// The operator's calls on many messages.
 	pickPending, pickCompleted, pickDead, redrive string
 	purgePending, purgeCompleted, purgeDead       string
@@ -67,7 +67,8 @@ func loadStatements(testClock string) (statements, error) {
 		"enqueue": &s.enqueue, "enqueue_one": &s.enqueueOne, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_lock": &s.enqueueKeysLock,
 		"enqueue_keys_read": &s.enqueueKeysRead,
 		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
-		"enqueue_ordered": &s.enqueueOrdered, "add_names": &s.addNames, "lock_names": &s.lockNames,
+		"enqueue_ordered": &s.enqueueOrdered, "take_names": &s.takeNames, "complete_ordered": &s.completeOrdered,
+		"add_names": &s.addNames, "lock_names": &s.lockNames,
 		"find_held": &s.findHeld, "lock_completion": &s.lockCompletion, "complete_follow_ups": &s.completeFollowUps,
 		"lock_keys": &s.lockKeys, "promote": &s.promote, "wait_row": &s.waitRow,
 		"keys_look": &s.keysLook, "lock_key_ids": &s.lockKeyIDs, "remove_keys": &s.removeKeys,
@@ -106,6 +107,9 @@ func loadStatements(testClock string) (statements, error) {
 		return statements{}, err
 	}
 	if s.lockNamesFree, err = skipping("lock_names", s.lockNames); err != nil {
+		return statements{}, err
+	}
+	if s.completeOrdered, err = ordering(s.complete, s.completeOrdered); err != nil {
 		return statements{}, err
 	}
 	s.claimLimited, err = limited(s.claim, s.claimLimited)
@@ -147,6 +151,24 @@ func limited(claim, more string) (string, error) {
 	}
 	claim = strings.Replace(claim, closed, " AS open", 1)
 	return strings.Replace(claim, last, more+last, 1), nil
+}
+
+// ordering makes the completion of messages with ordering keys: the same text, so that the fence
+// is the same by construction, which hands the keys on and tells in which queues.
+func ordering(complete, more string) (string, error) {
+	const (
+		gone, last = "RETURNING m.position\n", "\nSELECT "
+		from       = "\nFROM removed r"
+		tells      = ", (SELECT array_agg(DISTINCT p.queue_id) FROM promoted p)"
+	)
+	for _, once := range []string{gone, last, from} {
+		if strings.Count(complete, once) != 1 {
+			return "", fmt.Errorf("postgres: statement complete: want %q exactly once", once)
+		}
+	}
+	complete = strings.Replace(complete, gone, "RETURNING m.position, m.key_id, m.place\n", 1)
+	complete = strings.Replace(complete, from, tells+from, 1)
+	return strings.Replace(complete, last, more+last, 1), nil
 }
 
 // waiting turns a statement that skips held rows into one that waits for them.

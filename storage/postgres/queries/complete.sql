@@ -9,7 +9,7 @@
 -- One row is returned. Only where not all of them were completed, it lists those that were, and
 -- those that were locked and whose lease was over: these are lost for certain, which a look
 -- without the lock could not say. What is in neither list is unknown.
--- Messages with ordering keys are settled between lock_keys.sql and promote.sql.
+-- Messages with ordering keys are completed after lock_keys.sql, by this and complete_ordered.sql.
 -- Leans on message_pkey and ordering_key_pkey.
 WITH locked AS MATERIALIZED (
     SELECT u.position, m.tid, m.lease_end
