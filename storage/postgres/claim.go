@@ -276,7 +276,7 @@ func (s *Store) claimFree(ctx context.Context, p storage.ClaimParams, todo []int
 		s.whole.set(p.QueueID, true)
 	}
 	defer func() {
-		if err == nil && out.filled(len(b.callOf)) {
+		if err == nil && out.plain() {
 			s.whole.set(p.QueueID, false)
 		}
 	}()

@@ -44,8 +44,8 @@ func (b *bound) readyStep(p storage.ClaimParams, sql string, out *claimRows) ste
 	}
 }
 
-// filled tells whether a claim got all it wanted of what was ready: then the next one is likely
-// of the kind that claim_ready.sql serves.
-func (c *claimRows) filled(want int) bool {
-	return c.due == 0 && len(c.rows) == want
+// plain tells whether a claim found something, and nothing that claim_ready.sql would not have
+// leased just so: then that one goes first the next time.
+func (c *claimRows) plain() bool {
+	return len(c.rows) > 0 && c.due == 0 && c.picked == int64(len(c.rows))
 }

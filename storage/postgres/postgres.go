@@ -69,7 +69,7 @@ type Store struct {
 	// try first. The statements decide, never this.
 	limited queueSet
 	// whole are the queues whose last claim by claim_ready.sql found nothing: they are claimed from
-	// by claim.sql until one of those was filled.
+	// by claim.sql until that finds what the other would have leased.
 	whole queueSet
 
 	retainLock sync.Mutex // over retainKeys
