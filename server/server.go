@@ -65,6 +65,8 @@ type Config struct {
 	// MaxConnectionAge is about the longest life of a connection, so that clients spread
 	// over new servers; 0: no limit.
 	MaxConnectionAge time.Duration
+	// workPatience takes the place of the constant in tests; 0 leaves it.
+	workPatience time.Duration
 	// QueueLabels is the number of queues that get a metric label of their own.
 	QueueLabels int
 }

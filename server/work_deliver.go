@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -154,7 +155,7 @@ func (w *work) patient(ctx context.Context, d *delivering, err error) bool {
 	if d.failing.IsZero() {
 		d.failing = now
 	}
-	if _, ok := errors.AsType[*apiError](err); ok || now.Sub(d.failing) >= workPatience {
+	if _, ok := errors.AsType[*apiError](err); ok || now.Sub(d.failing) >= cmp.Or(w.api.cfg.workPatience, workPatience) {
 		w.fail(err)
 		return false
 	}

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/storage/faults"
+)
+
+// TestT3ReleaseOnCloseOfManyStreamsIsJoined: a connection breaks with many streams on it. The
+// leases of all of them end in few statements.
+func TestT3ReleaseOnCloseOfManyStreamsIsJoined(t *testing.T) {
+	const n = 20
+	h := serve(t)
+	ctx, cancel := context.WithCancel(h.ctx())
+	defer cancel()
+	for range n {
+		h.enqueueMany(1)
+		h.work(ctx, 1, func(s *queueboxv1.WorkStart) { s.ReleaseOnClose = true }).Take(1)
+	}
+	renewals := 0
+	var first sync.Once
+	waiting := func() (items int) {
+		h.server.api.join.Waiting(func(lane string, n int) {
+			if lane == "renew" {
+				items += n
+			}
+		})
+		return items
+	}
+	h.faults.Inject(faults.Renew, faults.Fault{Strike: func() {
+		renewals++ // one statement at a time
+		first.Do(func() { h.eventually("the others wait", func() bool { return waiting() == n-1 }) })
+	}})
+	cancel()
+	h.eventually("all were ended", func() bool { return h.metric("queuebox_work_leases_ended_total 20") })
+	h.faults.Clear()
+	require.LessOrEqual(t, renewals, 3)
+	out, err := h.Claim(h.ctx(), &queueboxv1.ClaimRequest{Queue: "q", MaxMessages: n, WaitMs: 5000})
+	require.NoError(t, err)
+	require.NotEmpty(t, out.GetMessages())
+}
+
+// TestD3AWorkStreamEndsWithoutItsDatabase: when claims have failed for long, the worker may have
+// a better way to the database than this server. Its leases stay as they are, also where they end
+// with the stream otherwise.
+func TestD3AWorkStreamEndsWithoutItsDatabase(t *testing.T) {
+	const patience = 300 * time.Millisecond
+	h := serve(t, func(c *Config) { c.workPatience, c.MaxWait = patience, 50*time.Millisecond })
+	require.Equal(t, 30*time.Second, workPatience, "where no test says otherwise; docs/work-stream.md")
+	h.enqueueMany(2)
+	w := h.work(h.ctx(), 1, func(s *queueboxv1.WorkStart) { s.ReleaseOnClose = true })
+	m := w.Take(1)[0]
+	before := h.dump()
+	h.faults.Inject(faults.Any, faults.Fault{Refuse: true})
+	start := time.Now()
+	w.Write(&queueboxv1.WorkRequest{Credit: 1})
+	_, err := w.Recv()
+	requireReason(t, err, codes.Unavailable, "STORAGE_UNAVAILABLE")
+	require.GreaterOrEqual(t, time.Since(start), patience)
+	h.faults.Clear()
+	h.eventually("it is gone", func() bool { return h.metric("queuebox_work_streams 0") })
+	require.Equal(t, before, h.dump(), "the leases are as they were")
+	require.True(t, h.metric("queuebox_work_leases_ended_total 0"))
+	_, err = h.Complete(h.ctx(), completeItem(m).GetComplete())
+	require.NoError(t, err)
+}
