@@ -115,8 +115,9 @@ type session struct {
 	began, ended time.Time
 	heard        atomic.Int64
 	delivered    bool
-	// credit is what was given and not used; each stands for a slot that is taken.
-	credit atomic.Int64
+	// credit is what was given and not used, kept what is still to be given; each stands for a slot
+	// that is taken.
+	credit, kept atomic.Int64
 	// used tells the sender that credit was used, where it had to wait for that; gave tells the
 	// receiver that credit was given, where it has a message that was not asked for.
 	used, gave chan struct{}
@@ -161,7 +162,7 @@ func (r *run) stream(ctx context.Context) (*session, error) {
 	s.ended = now()
 	cancel(nil) // ends the sender, and the stream where it has not ended
 	<-sent
-	for range s.credit.Load() {
+	for range s.credit.Load() + s.kept.Load() {
 		<-r.slots
 	}
 	if errors.Is(err, io.EOF) {
@@ -199,8 +200,11 @@ func (s *session) send(ctx, life context.Context, cancel context.CancelCauseFunc
 			}
 			req = nil
 		}
+		if req = s.give(); req != nil {
+			continue
+		}
 		free := r.slots
-		if s.credit.Load() >= maxCredit {
+		if s.credit.Load()+s.kept.Load() >= maxCredit {
 			free = nil
 		}
 		select {
@@ -218,7 +222,7 @@ func (s *session) send(ctx, life context.Context, cancel context.CancelCauseFunc
 				<-r.slots
 				continue
 			}
-			req = &queueboxv1.WorkRequest{Credit: s.give()}
+			s.keep()
 		case <-watch.C:
 			silence := now().Sub(s.began) - time.Duration(s.heard.Load())
 			switch {
@@ -237,12 +241,12 @@ func (s *session) send(ctx, life context.Context, cancel context.CancelCauseFunc
 	}
 }
 
-// give takes all free slots beside the one that is taken, and counts them as credit. The handlers
-// that are about to free theirs run first, so that one frame asks for them all.
-func (s *session) give() int32 {
+// keep takes all free slots beside the one that is taken. The handlers that are about to free
+// theirs run first, so that one frame asks for them all.
+func (s *session) keep() {
 	runtime.Gosched()
 	n := int64(1)
-	for most := maxCredit - s.credit.Load(); n < most; n++ {
+	for most := maxCredit - s.credit.Load() - s.kept.Load(); n < most; n++ {
 		select {
 		case s.run.slots <- struct{}{}:
 			continue
@@ -250,9 +254,21 @@ func (s *session) give() int32 {
 		}
 		break
 	}
+	s.kept.Add(n)
+}
+
+// give makes the frame that asks for what is kept, nil where that has time: while the server has
+// more credit in hand than that, and it is less than a quarter of all slots. So a worker that is
+// mostly idle does not send a frame for each message.
+func (s *session) give() *queueboxv1.WorkRequest {
+	n := s.kept.Load()
+	if n == 0 || 4*n < int64(cap(s.run.slots)) && s.credit.Load() > n {
+		return nil
+	}
 	s.credit.Add(n)
+	s.kept.Add(-n)
 	poke(s.gave)
-	return int32(n)
+	return &queueboxv1.WorkRequest{Credit: int32(n)}
 }
 
 // halfClose says that nothing more is wanted. The server ends the stream then, after what is on
@@ -313,9 +329,9 @@ func (s *session) take(ctx context.Context, deliveries []*queueboxv1.ClaimedMess
 // that delivers more than it may, waits for a free one; false where the worker stops first.
 func (s *session) slot(ctx context.Context) bool {
 	for {
-		if n := s.credit.Load(); n > 0 {
-			s.credit.Add(-1) // the sender only adds
-			if n >= maxCredit {
+		if s.credit.Load() > 0 {
+			left := s.credit.Add(-1) // the sender only adds
+			if kept := s.kept.Load(); left <= kept || left+1+kept >= maxCredit {
 				poke(s.used)
 			}
 			return true

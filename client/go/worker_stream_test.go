@@ -175,6 +175,48 @@ func TestK7_ANewStreamAsksForTheFreeSlotsOnly(t *testing.T) {
 	})
 }
 
+func TestK7_AnIdleWorkerDoesNotAskForEachMessage(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake, c *Client) {
+		w := runWorker(t, c, WorkerConfig{Concurrency: 100}, func(context.Context, *Handle) error { return nil })
+		for range 50 {
+			f.put(1)
+			time.Sleep(time.Second)
+		}
+		require.Len(t, f.seen("complete"), 50)
+		require.Equal(t, []int{100, 25, 25}, f.credits())
+		_, err := w.end()
+		require.NoError(t, err)
+	})
+}
+
+func TestK7_SlotsAreAskedForBeforeCreditRunsOut(t *testing.T) {
+	inBubble(t, func(t *testing.T, f *fake, c *Client) {
+		f.put(90)
+		release := make(chan struct{})
+		var running atomic.Int32
+		w := runWorker(t, c, WorkerConfig{Concurrency: 100}, func(_ context.Context, h *Handle) error {
+			if n := running.Add(1); n <= 90 {
+				<-release
+			}
+			return nil
+		})
+		time.Sleep(time.Second)
+		require.Equal(t, []int{100}, f.credits())
+		// Ten are in hand. After five messages as many slots came free as are left.
+		for range 10 {
+			f.put(1)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, []int{100, 5, 5}, f.credits())
+		f.put(40)
+		time.Sleep(time.Second)
+		require.EqualValues(t, 140, running.Load(), "none of them waits for credit")
+		close(release)
+		_, err := w.end()
+		require.NoError(t, err)
+	})
+}
+
 func TestK7_SlotsThatAreFreedTogetherAreAskedForTogether(t *testing.T) {
 	inBubble(t, func(t *testing.T, f *fake, c *Client) {
 		f.put(4000)
