@@ -194,7 +194,7 @@ func TestK7_SlotsAreAskedForBeforeCreditRunsOut(t *testing.T) {
 		f.put(90)
 		release := make(chan struct{})
 		var running atomic.Int32
-		w := runWorker(t, c, WorkerConfig{Concurrency: 100}, func(_ context.Context, h *Handle) error {
+		w := runWorker(t, c, WorkerConfig{Concurrency: 100}, func(context.Context, *Handle) error {
 			if n := running.Add(1); n <= 90 {
 				<-release
 			}
