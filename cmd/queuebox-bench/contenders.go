@@ -83,7 +83,7 @@ func measures() []measure {
 			name: report.Payload4K, title: "Whole cycles, 4 KiB payload", payload: 4096,
 			contenders: []contender{
 				batch1000("queuebox-batch-1000"),
-				{name: "queuebox-batch-100", title: "QueueBox batch 100", settings: "8 callers; " + oursBatch, system: "queuebox", load: "queuebox-batch-100"},
+				{name: "queuebox-batch-100", title: "QueueBox batch 100", settings: "8 callers; " + oursBatch, system: "queuebox", load: "queuebox-batch-100", quick: true},
 				{name: "queuebox-worker-2000", title: "QueueBox Go Worker, 2000 handlers", settings: oursWork, system: "queuebox", load: "queuebox-worker-2000"},
 				river(),
 				{name: "pgmq-delete-1000", title: "raw SQL, read + delete 1000", settings: "4 connections; " + rawTable, system: "table", load: "pgmq-delete-1000"},

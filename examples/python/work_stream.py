@@ -6,12 +6,15 @@ everything that runs, at a third of the lease, in one frame. A worker for produc
 the work of a claim whose renewals get no answer until its lease is over: queuebox_worker.py
 shows that, and what else a client owes its user stands in docs/clients.md.
 
+It needs grpcio and protobuf (Debian: python3-grpcio python3-protobuf), and stops at Ctrl-C:
+
     python3 work_stream.py 127.0.0.1:7420 my-queue
 """
 
 import concurrent.futures
 import os
 import queue
+import signal
 import sys
 import threading
 
@@ -30,7 +33,7 @@ class Stream:
     def __init__(self, channel, name, handler, slots=8, worker_id="python"):
         self._stub = worker_service_pb2_grpc.WorkerServiceStub(channel)
         self._handler, self._slots = handler, slots
-        self._requests = queue.Queue()
+        self._requests = queue.SimpleQueue()  # whose put a signal may interrupt and call again
         self._lock = threading.Lock()
         self._sequence = 0
         self._running = {}  # token -> message id
@@ -112,6 +115,7 @@ def main():
             threading.Timer(0.5, stream.stop).start()
 
     stream = Stream(grpc.insecure_channel(target), name, handler)
+    signal.signal(signal.SIGINT, lambda *_: stream.stop())  # Ctrl-C: what was sent is answered
     stream.work()
     print("settlements without an answer:", len(stream.left()), flush=True)
 

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -117,12 +118,10 @@ func (r *Report) Table(w io.Writer) error {
 			_, _ = fmt.Fprintln(tw)
 		}
 	}
-	if verdicts := r.Verdicts(); len(verdicts) > 0 {
+	// A page has room for what was not measured.
+	if verdicts := slices.DeleteFunc(r.Verdicts(), func(v Verdict) bool { return !v.Known }); len(verdicts) > 0 {
 		_, _ = fmt.Fprint(tw, "\nTargets\nmeasure\ttarget\tmeasured\tverdict\n")
 		for _, v := range verdicts {
-			if !v.Known {
-				continue // a page has room for what was not measured
-			}
 			_, _ = fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", v.What, v.Target, v.Measured, v.Word())
 		}
 	}
