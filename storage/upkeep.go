@@ -98,6 +98,26 @@ type RetainResult struct {
 	Now  time.Time
 }
 
+// Vacuumer is what a backend has besides that vacuums by itself: its database keeps what rows
+// were before they changed until somebody removes it.
+type Vacuumer interface {
+	// Vacuums tells what this process has done so far. It asks nobody.
+	Vacuums() VacuumStats
+}
+
+// VacuumStats counts the vacuums of tables.
+type VacuumStats struct {
+	// Done removed most of what was dead. InVain removed little, since some session holds a snapshot
+	// in which it lives. TimedOut took too long and were given up, Failed failed in another way.
+	Done, InVain, TimedOut, Failed int64
+	// Took is the time of all of them together.
+	Took time.Duration
+	// Last is when the last one was done, on the clock of the process; zero where none was.
+	Last time.Time
+	// Tables is how many tables the role may vacuum, as was seen last.
+	Tables int
+}
+
 // CountParams says what to count.
 type CountParams struct {
 	// Queues are counted now, whoever counts the others. Empty counts all, where it is time.

@@ -39,7 +39,7 @@ var methods = []string{
 	"Sweep", "Retain", "Cancel", "SweepKeys", "Explain", "Revoke", "Redrive", "Purge", "Place", "Finish",
 }
 
-// New returns a Store that measures next and registers its metric with reg.
+// New returns a Store that measures next and registers its metrics with reg.
 func New(next storage.Store, reg prometheus.Registerer) (*Store, error) {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "queuebox_storage_seconds",
@@ -47,6 +47,9 @@ func New(next storage.Store, reg prometheus.Registerer) (*Store, error) {
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 	}, []string{"method", "result"})
 	if err := reg.Register(seconds); err != nil {
+		return nil, err
+	}
+	if err := reg.Register(newVacuum(next)); err != nil {
 		return nil, err
 	}
 	series := map[string]map[string]prometheus.Observer{}

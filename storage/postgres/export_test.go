@@ -44,16 +44,20 @@ func Statements() (map[string]string, error) {
 func ConnectCause(err error) error { return connectCause(err) }
 
 // Vacuumer vacuums a store as its own loop does.
-type Vacuumer struct{ v vacuumer }
+type Vacuumer struct{ v *vacuumer }
 
-// Vacuum tells which tables were due, at so many dead rows, and vacuums them.
+// Vacuum tells which tables were due, at so many dead rows, and vacuums them, without a rest since
+// the last time.
 func (v *Vacuumer) Vacuum(ctx context.Context, s *Store, rows int64) ([]string, error) {
-	if v.v.horizon == nil {
-		v.v = vacuumer{horizon: make(map[string]int64), rest: make(map[string]time.Time)}
+	if v.v == nil {
+		v.v = newVacuumer()
 	}
 	clear(v.v.rest)
-	return s.vacuum(ctx, &v.v, rows)
+	return s.vacuum(ctx, v.v, rows)
 }
+
+// Rests tells for how long a table is left alone.
+func (v *Vacuumer) Rests(table string) time.Duration { return time.Until(v.v.rest[table]) }
 
 // SweepKeysAt is SweepKeys at a time of the process.
 func (s *Store) SweepKeysAt(ctx context.Context, p storage.SweepKeysParams, now time.Time) (storage.SweepKeysResult, error) {

@@ -83,6 +83,7 @@ type Store struct {
 	incomingBound, markedBound *ownBound
 
 	vacuumOnce sync.Once
+	vacuums    vacuums
 	stopVacuum func() // nil where nothing vacuums
 }
 
@@ -90,6 +91,8 @@ var (
 	_ storage.Store  = (*Store)(nil)
 	_ storage.Upkeep = (*Store)(nil)
 	_ storage.Own    = (*Store)(nil)
+
+	_ storage.Vacuumer = (*Store)(nil)
 )
 
 // ErrNoSchema tells a database without tables of ours: migrate makes them. It matches

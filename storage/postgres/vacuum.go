@@ -2,9 +2,13 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/queuebox/queuebox/storage"
 )
 
 // A message leaves dead rows in the hot table: one for its claim, one for each renewal, and
@@ -20,6 +24,9 @@ const (
 	vacuumShare = 0.05
 	// vacuumRest bounds the time spent: it pauses for so many times what the last VACUUM took.
 	vacuumRest = 8
+	// vacuumVain bounds the pause after those that removed little, which doubles with each: some
+	// session holds a snapshot, and where this role cannot see it nobody tells when it is gone.
+	vacuumVain = 5 * time.Minute
 	// vacuumLongest ends a VACUUM that takes too long to be worth it; autovacuum is there still.
 	vacuumLongest = 2 * time.Minute
 )
@@ -33,6 +40,32 @@ func vacuumed() []string {
 type vacuumer struct {
 	horizon map[string]int64     // the oldest transaction in sight at the last VACUUM
 	rest    map[string]time.Time // before which it is not done again
+	vain    map[string]int       // how many in a row have removed little
+	// What the log was told.
+	barred, failing bool
+}
+
+func newVacuumer() *vacuumer {
+	return &vacuumer{horizon: map[string]int64{}, rest: map[string]time.Time{}, vain: map[string]int{}}
+}
+
+// vacuums counts them.
+type vacuums struct {
+	mu    sync.Mutex
+	stats storage.VacuumStats
+}
+
+func (v *vacuums) add(change func(s *storage.VacuumStats)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	change(&v.stats)
+}
+
+// Vacuums implements storage.Vacuumer.
+func (s *Store) Vacuums() storage.VacuumStats {
+	s.vacuums.mu.Lock()
+	defer s.vacuums.mu.Unlock()
+	return s.vacuums.stats
 }
 
 // keepVacuumed starts the loop that vacuums, once, and until the store is closed.
@@ -43,7 +76,7 @@ func (s *Store) keepVacuumed() {
 		s.stopVacuum = func() { cancel(); <-done }
 		go func() {
 			defer close(done)
-			v := vacuumer{horizon: make(map[string]int64), rest: make(map[string]time.Time)}
+			v := newVacuumer()
 			tick := time.NewTicker(vacuumLook)
 			defer tick.Stop()
 			for {
@@ -52,12 +85,41 @@ func (s *Store) keepVacuumed() {
 					return
 				case <-tick.C:
 				}
-				if _, err := s.vacuum(ctx, &v, vacuumRows); err != nil && ctx.Err() == nil {
-					s.log.DebugContext(ctx, "vacuum failed, autovacuum goes on", "error", err)
+				_, err := s.vacuum(ctx, v, vacuumRows)
+				if ctx.Err() != nil {
+					return
 				}
+				if err != nil && !v.failing {
+					s.log.WarnContext(ctx, "vacuum failed; autovacuum goes on, and it is tried again", "error", err)
+				}
+				v.failing = err != nil
 			}
 		}()
 	})
+}
+
+// deadRows is what a table has to be vacuumed of.
+type deadRows struct {
+	name                string
+	dead, live, horizon int64
+	// sees: this role sees the snapshots of all sessions. prompt: what a VACUUM has left is known at
+	// once.
+	sees, prompt bool
+}
+
+func (s *Store) vacuumDue(ctx context.Context, names []string) (tables []deadRows, err error) {
+	err = s.read(ctx, "vacuum: look", step{sql: s.sql.vacuumDue, args: []any{names}, scan: each(
+		func() { tables = nil },
+		func(r pgx.Rows) error {
+			var t deadRows
+			if err := r.Scan(&t.name, &t.dead, &t.live, &t.horizon, &t.sees, &t.prompt); err != nil {
+				return err
+			}
+			tables = append(tables, t)
+			return nil
+		},
+	)})
+	return tables, err
 }
 
 // vacuum vacuums the tables that are due and tells which. Where another server or autovacuum is
@@ -65,27 +127,17 @@ func (s *Store) keepVacuumed() {
 // that takes, also behind a pooler. The end of a table is not cut off, since that would lock out
 // everybody; its pages are filled again.
 func (s *Store) vacuum(ctx context.Context, v *vacuumer, rows int64) (done []string, err error) {
-	type table struct {
-		name                string
-		dead, live, horizon int64
-	}
-	var due []table
-	err = s.read(ctx, "vacuum: look", step{sql: s.sql.vacuumDue, args: []any{vacuumed()}, scan: each(
-		func() { due = nil },
-		func(r pgx.Rows) error {
-			var t table
-			if err := r.Scan(&t.name, &t.dead, &t.live, &t.horizon); err != nil {
-				return err
-			}
-			due = append(due, t)
-			return nil
-		},
-	)})
+	tables, err := s.vacuumDue(ctx, vacuumed())
 	if err != nil {
 		return nil, err
 	}
+	s.vacuums.add(func(st *storage.VacuumStats) { st.Tables = len(tables) })
+	if len(tables) == 0 && !v.barred {
+		s.log.InfoContext(ctx, "this role may vacuum no table of queuebox, so only autovacuum does; see docs/operations.md")
+	}
+	v.barred = len(tables) == 0
 	now := time.Now //nolint:forbidigo // The pace of this process, not the time of a message.
-	for _, t := range due {
+	for _, t := range tables {
 		if t.dead < rows || float64(t.dead) < vacuumShare*float64(t.live) || now().Before(v.rest[t.name]) {
 			continue
 		}
@@ -93,15 +145,60 @@ func (s *Store) vacuum(ctx context.Context, v *vacuumer, rows int64) (done []str
 			continue // somebody's old snapshot: nothing that died since can be removed
 		}
 		start := now()
-		if err := s.vacuumTable(ctx, t.name); err != nil {
-			return done, err
-		}
+		err := s.vacuumTable(ctx, t.name)
 		took := now().Sub(start)
 		v.horizon[t.name], v.rest[t.name] = t.horizon, now().Add(vacuumRest*took)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.vacuums.add(func(st *storage.VacuumStats) {
+					st.Took += took
+					if took >= vacuumLongest || errors.Is(err, context.DeadlineExceeded) {
+						st.TimedOut++
+					} else {
+						st.Failed++
+					}
+				})
+			}
+			return done, err
+		}
+		left, err := s.vacuumDue(ctx, []string{t.name})
+		if err != nil {
+			return done, err
+		}
+		vain := t.prompt && len(left) == 1 && left[0].dead > t.dead/2
+		s.vacuums.add(func(st *storage.VacuumStats) {
+			st.Took += took
+			if vain {
+				st.InVain++
+			} else {
+				st.Done++
+				st.Last = now()
+			}
+		})
+		s.vain(ctx, v, t, vain, now())
 		done = append(done, t.name)
-		s.log.DebugContext(ctx, "vacuumed", "table", "queuebox."+t.name, "dead", t.dead, "live", t.live, "took", took)
+		s.log.DebugContext(ctx, "vacuumed", "table", "queuebox."+t.name, "dead", t.dead, "live", t.live, "took", took, "in_vain", vain)
 	}
 	return done, nil
+}
+
+// vain takes in whether a VACUUM has removed little: then the next one waits longer.
+func (s *Store) vain(ctx context.Context, v *vacuumer, t deadRows, vain bool, now time.Time) {
+	if !vain {
+		v.vain[t.name] = 0
+		return
+	}
+	if v.vain[t.name]++; v.vain[t.name] == 1 {
+		s.log.InfoContext(ctx, "a vacuum removed little, since some session, prepared transaction or replication slot holds an old snapshot; "+
+			"dead rows pile up until it is gone", "table", "queuebox."+t.name, "dead", t.dead, "sees_all_sessions", t.sees)
+	}
+	if !t.sees {
+		// With the right to see the session the horizon says when another one is worth it.
+		rest := min(vacuumLook<<min(v.vain[t.name], 10), vacuumVain)
+		if at := now.Add(rest); v.rest[t.name].Before(at) {
+			v.rest[t.name] = at
+		}
+	}
 }
 
 // vacuumTable is a statement of its own, outside of any transaction.

@@ -2,7 +2,8 @@
 -- and may be vacuumed by this role: its owner, or one with MAINTAIN where the database knows it.
 -- horizon is the oldest transaction that any session still sees: what died after it stays, and
 -- while it has not moved since the last VACUUM another one would remove nothing. Sessions of other
--- roles show it only to members of pg_read_all_stats; what is not seen does not count.
+-- roles show it only to members of pg_read_all_stats; what is not seen does not count. sees says
+-- whether this role is one, and prompt whether what a VACUUM has left is known as soon as it ended.
 SELECT c.relname::text, coalesce(s.n_dead_tup, 0), coalesce(s.n_live_tup, 0),
     pg_snapshot_xmax(pg_current_snapshot())::text::bigint - coalesce((
         SELECT max(h.age) FROM (
@@ -14,7 +15,9 @@ SELECT c.relname::text, coalesce(s.n_dead_tup, 0), coalesce(s.n_live_tup, 0),
             UNION ALL
             SELECT age(p.transaction) FROM pg_prepared_xacts p
         ) h
-    ), 0)
+    ), 0) AS horizon,
+    pg_has_role('pg_read_all_stats', 'USAGE') AS sees,
+    current_setting('server_version_num')::integer >= 150000 AS prompt
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid
