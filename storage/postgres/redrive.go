@@ -34,6 +34,10 @@ func (s *Store) Redrive(ctx context.Context, p storage.RedriveParams) (storage.B
 	if err != nil {
 		return storage.BatchResult{}, err
 	}
+	// They keep their positions, so they come back where the sweep may have met nothing.
+	for _, position := range found.positions() {
+		s.emptyMessages.open(storage.Ref{QueueID: p.Filter.QueueID, Position: position})
+	}
 	if held {
 		// It is the head at once, unless somebody holds a lease (O7): a claim that only looked at
 		// the head must not keep it one.
