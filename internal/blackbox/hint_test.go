@@ -88,7 +88,7 @@ func cycleDelayed(t *testing.T, c *Client, queue string, rounds int) {
 		_, err := c.BatchEnqueue(within(t), &in)
 		require.NoError(t, err)
 		var req queueboxv1.BatchSettleRequest
-		for len(req.Items) < 10 {
+		for len(req.GetItems()) < 10 {
 			for _, m := range claimWith(t, c, &queueboxv1.ClaimRequest{Queue: queue, MaxMessages: 10, WaitMs: 1000}).GetMessages() {
 				req.Items = append(req.Items, &queueboxv1.SettleItem{Action: &queueboxv1.SettleItem_Complete{
 					Complete: completion(queue, m),

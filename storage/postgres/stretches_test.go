@@ -136,7 +136,7 @@ func TestC18StretchesHideNothingForLong(t *testing.T) {
 					require.Less(t, now.Sub(since), time.Minute, "%v at second %d", r, second)
 				}
 				for i := range s.empty {
-					require.Less(t, compareRefs(s.empty[i].from, s.empty[i].to), 0)
+					require.Negative(t, compareRefs(s.empty[i].from, s.empty[i].to))
 					require.True(t, i == 0 || compareRefs(s.empty[i-1].to, s.empty[i].from) <= 0, "in order")
 				}
 				if second >= 60 {
