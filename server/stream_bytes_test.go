@@ -94,7 +94,7 @@ func TestT4StreamsThatAreNotReadShareOneBound(t *testing.T) {
 
 // TestT4AStreamWaitsForRoom is the bound by itself.
 func TestT4AStreamWaitsForRoom(t *testing.T) {
-	b := newStreamBytes(100, prometheus.NewGauge(prometheus.GaugeOpts{Name: "x"}))
+	b := newStreamBytes(100, prometheus.NewGauge(prometheus.GaugeOpts{Name: "queuebox_x", Help: "Of a test."}))
 	one, two, other := b.open("a"), b.open("a"), b.open("b")
 	require.NoError(t, one.room(t.Context()))
 	one.take(60)

@@ -155,11 +155,11 @@ func (s *Store) settleJoined(ctx context.Context, p storage.SettleParams, all []
 		if err != nil && (len(some) == len(all) || errors.Is(err, storage.ErrOutcomeUnknown)) {
 			return err
 		}
-		if err != nil { // it did not happen, and the call has not failed: they are held as before
+		if err != nil { // it did not happen: they are held as before, and who asks again for one hears of it
 			for _, i := range some {
 				out.Items[i] = storage.Settled{Status: storage.ItemHeld}
 			}
-			return nil //nolint:nilerr // Whoever asks again for one of them hears of it.
+			return nil
 		}
 		left = append(left, unanswered...)
 		out.Now, out.Ready = once.Now, unite(out.Ready, once.Ready...)
