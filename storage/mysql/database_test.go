@@ -341,16 +341,16 @@ func (d *database) sever(t testing.TB) {
 	}, soon, pollEvery, "the connections end")
 }
 
-// waiting tells whether a session in the database waits for a lock of a row. The views of
-// InnoDB are renewed ten times a second at most, and not at all while somebody keeps
-// reading them; its status is always of now.
-func (d *database) waiting(t testing.TB) bool {
+// waiting counts the sessions in the database that wait for a lock of a row; other tests may use
+// the server too. The views of InnoDB are renewed ten times a second at most, and not at all while
+// somebody keeps reading them; its status is always of now.
+func (d *database) waiting(t testing.TB) (n int) {
 	t.Helper()
 	ctx := context.Background()
 	var name, value string
 	require.NoError(t, d.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'").Scan(&name, &value))
 	if value == "0" {
-		return false
+		return 0
 	}
 	ids := d.lines(t, "SELECT id FROM information_schema.processlist WHERE db = ?", d.name)
 	var kind, status string
@@ -365,10 +365,10 @@ func (d *database) waiting(t testing.TB) bool {
 		}
 		id, _, _ := strings.Cut(rest, ",")
 		if slices.Contains(ids, strings.TrimSpace(id)) {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 func (d *database) instance(t testing.TB) *storagetest.Instance {
@@ -379,7 +379,7 @@ func (d *database) instance(t testing.TB) *storagetest.Instance {
 		Row:     func(t *testing.T, ref storage.Ref) map[string]string { t.Helper(); return d.row(t, ref) },
 		Dump:    func(t *testing.T) string { t.Helper(); return d.dump(t) },
 		Sever:   func(t *testing.T) { t.Helper(); d.sever(t) },
-		Waiting: func(t *testing.T) bool { t.Helper(); return d.waiting(t) },
+		Waiting: func(t *testing.T) bool { t.Helper(); return d.waiting(t) > 0 },
 		Own:     d.ownSessions(t),
 	}
 	in.Hold = func(t *testing.T, ref storage.Ref, how storagetest.HoldKind) func() {

@@ -46,11 +46,7 @@ func (o *opened) lockKey(t testing.TB, queueID int32, name string) (id int64) {
 // waits returns when the stores' sessions wait for so many locks.
 func (d *database) waits(t testing.TB, n int, what string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		var name, value string
-		err := d.db.QueryRowContext(context.WithoutCancel(t.Context()), "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'").Scan(&name, &value)
-		return err == nil && value == strconv.Itoa(n)
-	}, soon, pollEvery, what)
+	require.Eventually(t, func() bool { return d.waiting(t) == n }, soon, pollEvery, what)
 }
 
 // background runs f beside the test.
