@@ -25,14 +25,16 @@ const (
 	// maxStretches bounds those remembered; the widest stay.
 	maxStretches = 128
 	// stretchLag is how long a place must have been that of a living row before a stretch may
-	// reach up to it.
-	stretchLag = 3 * time.Second
+	// reach up to it: a pass, for each walks over all that died since the stretch ends.
+	stretchLag = 900 * time.Millisecond
 	// stretchRest is how long a stretch is left alone after a look began to go through it.
 	stretchRest = 10 * time.Second
-	// lookTime is about the time that a pass takes to look at pieces of stretches, lookPieces how
-	// many of them at most; minPiece and maxPiece bound a piece.
-	lookTime   = 20 * time.Millisecond
+	// lookTime is about the time that a pass takes to look at pieces of stretches, a twentieth of
+	// the second between two, and lookPieces how many there are at most. pieceTime is about the time
+	// of one; minPiece and maxPiece bound it.
+	lookTime   = 50 * time.Millisecond
 	lookPieces = 16
+	pieceTime  = 20 * time.Millisecond
 	minPiece   = wide
 	maxPiece   = 1 << 40
 	// firstWidth and minWidth bound how far a page reads where a whole one has timed out.
@@ -142,7 +144,7 @@ func (s *stretches) met(now time.Time, parts []stretch, newest int64, rows []sto
 	switch {
 	case s.width > maxPiece:
 		s.width = 0
-	case took < lookTime:
+	case took < pieceTime:
 		s.width *= 4
 	}
 	if rows == nil {
@@ -252,9 +254,9 @@ func (s *stretches) looked(piece stretch, rows []storage.Ref, full bool, took ti
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case took < lookTime/2:
+	case took < pieceTime/2:
 		s.piece = min(2*s.piece, maxPiece)
-	case took > 2*lookTime:
+	case took > 2*pieceTime:
 		s.piece = max(s.piece/2, minPiece)
 	}
 	done := piece.to
