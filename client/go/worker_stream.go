@@ -198,7 +198,6 @@ func (s *session) send(ctx, life context.Context, cancel context.CancelCauseFunc
 			if s.stream.Send(req) != nil {
 				return // the receiver is told why
 			}
-			req = nil
 		}
 		if req = s.give(); req != nil {
 			continue
