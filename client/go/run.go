@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,6 +41,9 @@ type run struct {
 
 	mu   sync.Mutex
 	live map[*Handle]context.CancelCauseFunc // those of tasks that have not ended, and how the stop ends their work
+
+	// released counts the messages that the stop gave back.
+	released atomic.Int64
 }
 
 // job is a message to bring to its end.
@@ -210,8 +214,14 @@ func (r *run) settle(h *Handle, result error) {
 	case errors.As(result, &retry):
 		settled, err = h.Retry(r.settling, RetryOptions{Delay: retry.delay, Error: result.Error()})
 	case r.handling.Err() != nil && !errors.As(result, &panicked):
-		// The stop cut the work off: that is no failure of the message, so it costs no attempt.
+		// The stop cut the work off: that is no failure of the message, so it costs no attempt. Nor is
+		// it one to warn of, for each handler of an orderly stop; what the stop says counts them.
 		settled, err = h.Release(r.settling, 0)
+		if err == nil {
+			r.released.Add(1)
+			r.logger.Debug("handler ended by the stop, its message goes back", "message_id", h.message.ID, "attempt", h.message.Attempt, "error", result)
+			return
+		}
 	default:
 		settled, err = h.Retry(r.settling, RetryOptions{Error: result.Error()})
 	}
@@ -252,6 +262,10 @@ func (r *run) tell(h *Handle, result error, settled Settled, err error) {
 func (r *run) release(h *Handle, delay time.Duration) {
 	if _, err := h.Release(r.settling, delay); err != nil {
 		r.failed(h, err)
+		return
+	}
+	if delay == 0 {
+		r.released.Add(1) // with a delay it is given back because its older handler still runs
 	}
 }
 
@@ -279,6 +293,14 @@ func (r *run) stop(at time.Time) error {
 	end := time.AfterFunc(until(10), func() { r.endSettling(ErrStopped) })
 	defer end.Stop()
 
+	// Whoever has asked for the stop may see nothing else of it for the whole budget.
+	r.mu.Lock()
+	running := len(r.live)
+	r.mu.Unlock()
+	if running > 0 {
+		r.logger.Info("worker stops: it waits for its handlers, then cancels them", "handlers", running, "wait", budget/10*8, "within", budget)
+		defer func() { r.logger.Info("worker stopped", "released", r.released.Load(), "took", now().Sub(at)) }()
+	}
 	if within(idle, until(8)) {
 		return nil
 	}

@@ -17,7 +17,8 @@ const DefaultStopTimeout = 30 * time.Second
 // Returning nil completes the message. Returning an error retries it by the policy of the queue;
 // RetryAfter and Reject ask for another end. A panic is a retry. A handler may settle h itself;
 // then what it returns is only logged. An error is logged as a warning, a panic as an error with
-// its stack.
+// its stack, and an error of a handler that the stop has cancelled for debugging only: the message
+// goes back without a loss, and the log says how many did.
 type Handler func(ctx context.Context, h *Handle) error
 
 // Delivery is how messages come to a worker.

@@ -1,6 +1,7 @@
 package queuebox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -253,6 +254,39 @@ func TestK7_StopWaitsEightyPercentThenReleasesTheRest(t *testing.T) {
 		require.Equal(t, map[string]string{"m1": "complete", "m2": "release", "m3": "complete", "m4": "retry"}, became)
 		require.Equal(t, time.Minute+7*time.Second, f.seen("complete")[0].at)
 		require.NotEmpty(t, f.seen("renew"), "leases are kept while the stop waits")
+	})
+}
+
+// An orderly stop is told once, with what it gave back: a warning for each handler would be an alarm.
+func TestK7_TheLogOfAStopIsNoAlarm(t *testing.T) {
+	bothWays(t, func(t *testing.T, f *fake, c *Client) {
+		f.put(4)
+		var log bytes.Buffer
+		config := WorkerConfig{Concurrency: 4, StopTimeout: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		w := runWorker(t, c, config, func(ctx context.Context, h *Handle) error {
+			<-ctx.Done()
+			if h.Message().ID == "m1" {
+				panic("a defect stays one")
+			}
+			return fmt.Errorf("query: %w", ctx.Err())
+		})
+		time.Sleep(time.Minute)
+		_, err := w.end()
+		require.NoError(t, err)
+		require.Len(t, f.seen("release"), 3)
+		var told []string
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, "level=INFO") {
+				_, line, _ = strings.Cut(line, "msg=")
+				told = append(told, strings.TrimSpace(line))
+			} else {
+				require.Contains(t, line, "a defect stays one")
+			}
+		}
+		require.Equal(t, []string{
+			`"worker stops: it waits for its handlers, then cancels them" queue=q handlers=4 wait=8s within=10s`,
+			`"worker stopped" queue=q released=3 took=8s`,
+		}, told)
 	})
 }
 
