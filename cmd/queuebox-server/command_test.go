@@ -80,10 +80,12 @@ func TestWrongUseIsExitCode2AndOneLine(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	// A server with a broken configuration can still be asked for its version.
-	require.Zero(t, run([]string{"version"}, []string{"QUEUEBOX_NONSENSE=1"}, &stdout, &stderr), stderr.String())
-	require.Regexp(t, `^queuebox-server \S+ \(go1\.\d+\S*, \w+/\w+\)\n$`, stdout.String())
+	for _, word := range []string{"version", "--version"} {
+		var stdout, stderr bytes.Buffer
+		// A server with a broken configuration can still be asked for its version.
+		require.Zero(t, run([]string{word}, []string{"QUEUEBOX_NONSENSE=1"}, &stdout, &stderr), stderr.String())
+		require.Regexp(t, `^queuebox-server \S+ \(go1\.\d+\S*, \w+/\w+\)\n$`, stdout.String())
+	}
 }
 
 func TestHealthcheckOfNobody(t *testing.T) {

@@ -75,6 +75,9 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
+	if len(args) == 1 && args[0] == "--version" {
+		args = []string{"version"} // what most programs call it
+	}
 	if err := readable(args); err != nil {
 		return complain(stderr, err, exitUsage)
 	}
