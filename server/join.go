@@ -46,11 +46,18 @@ func connection(ctx context.Context) any {
 // joinMetrics are those of the joined statements.
 type joinMetrics struct {
 	items   *prometheus.HistogramVec
+	calls   *prometheus.CounterVec
 	refused *prometheus.CounterVec
 	split   *prometheus.CounterVec
 	waiting *prometheus.Desc
 	joiner  *dispatch.Joiner
-	byLane  map[string]prometheus.Observer
+	byLane  map[string]laneSeries
+}
+
+// laneSeries are those of one lane. They are found once, as those of a queue.
+type laneSeries struct {
+	items prometheus.Observer
+	calls prometheus.Counter
 }
 
 func newJoinMetrics() *joinMetrics {
@@ -60,6 +67,9 @@ func newJoinMetrics() *joinMetrics {
 			Help:    "Messages in one joined statement, by lane; the count is that of the statements.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024},
 		}, []string{"lane"}),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "queuebox_joined_calls_total", Help: "Calls that the joined statements hold, by lane.",
+		}, []string{"lane"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "queuebox_joined_refused_total", Help: "Calls refused because too much waited in their lane.",
 		}, []string{"lane"}),
@@ -67,10 +77,10 @@ func newJoinMetrics() *joinMetrics {
 			Name: "queuebox_joined_splits_total", Help: "Joined statements run again in halves, since one of their calls failed them.",
 		}, []string{"lane"}),
 		waiting: prometheus.NewDesc("queuebox_joined_waiting", "Messages that wait for a joined statement, by lane.", []string{"lane"}, nil),
-		byLane:  map[string]prometheus.Observer{},
+		byLane:  map[string]laneSeries{},
 	}
 	for _, lane := range dispatch.LaneNames() {
-		m.byLane[lane] = m.items.WithLabelValues(lane)
+		m.byLane[lane] = laneSeries{items: m.items.WithLabelValues(lane), calls: m.calls.WithLabelValues(lane)}
 		m.refused.WithLabelValues(lane)
 		m.split.WithLabelValues(lane)
 	}
@@ -78,7 +88,11 @@ func newJoinMetrics() *joinMetrics {
 }
 
 // Joined and the next ones make joinMetrics a dispatch.LaneMetrics.
-func (m *joinMetrics) Joined(lane string, _, items int) { m.byLane[lane].Observe(float64(items)) }
+func (m *joinMetrics) Joined(lane string, calls, items int) {
+	s := m.byLane[lane]
+	s.items.Observe(float64(items))
+	s.calls.Add(float64(calls))
+}
 
 // Refused counts a call for which there was no room.
 func (m *joinMetrics) Refused(lane string) { m.refused.WithLabelValues(lane).Inc() }
@@ -89,6 +103,7 @@ func (m *joinMetrics) Split(lane string) { m.split.WithLabelValues(lane).Inc() }
 // Describe and Collect make it a collector, which asks the lanes what waits there.
 func (m *joinMetrics) Describe(to chan<- *prometheus.Desc) {
 	m.items.Describe(to)
+	m.calls.Describe(to)
 	m.refused.Describe(to)
 	m.split.Describe(to)
 	to <- m.waiting
@@ -97,6 +112,7 @@ func (m *joinMetrics) Describe(to chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *joinMetrics) Collect(to chan<- prometheus.Metric) {
 	m.items.Collect(to)
+	m.calls.Collect(to)
 	m.refused.Collect(to)
 	m.split.Collect(to)
 	m.joiner.Waiting(func(lane string, items int) {
