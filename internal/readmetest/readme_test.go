@@ -88,14 +88,59 @@ func TestPasteLines(t *testing.T) {
 	require.Equal(t, first, again[0].text(t, "messageId"))
 }
 
-// The Go program of the README builds, against this module.
+// The Go program of the README builds against this module, completes its message, and ends in
+// order at the first Ctrl-C and at once at the second.
 func TestGoSnippet(t *testing.T) {
 	source := texts(readme(t), "go")
 	require.NotEmpty(t, source)
+	address, admin := serve(t)
+	program, log := runSnippet(t, strings.ReplaceAll(source, defaultAddress, address))
+	require.Eventually(t, func() bool {
+		list, err := admin.ListMessages(t.Context(), &queueboxv1.ListMessagesRequest{Queue: "mail"})
+		return err == nil && len(list.GetMessages()) == 1 &&
+			list.GetMessages()[0].GetState() == queueboxv1.MessageState_MESSAGE_STATE_COMPLETED
+	}, time.Minute, 10*time.Millisecond, "%s", log)
+	require.NoError(t, program.Process.Signal(os.Interrupt))
+	require.NoError(t, program.Wait(), "%s", log)
+	require.Contains(t, log.String(), "attempt 1 of hello")
+	require.NotContains(t, log.String(), "WARN")
+
+	// A handler that ignores its context has the whole stop budget, unless Ctrl-C comes again.
+	const end, key = "return ctx.Err()", `"mail-1"`
+	require.Equal(t, 1, strings.Count(source, end))
+	require.Equal(t, 1, strings.Count(source, key))
+	source = strings.ReplaceAll(strings.ReplaceAll(source, end, "select {}"), key, `"mail-2"`)
+	program, log = runSnippet(t, strings.ReplaceAll(source, defaultAddress, address))
+	requireSoon := func(text string) {
+		require.Eventually(t, func() bool { return strings.Contains(log.String(), text) }, time.Minute, 10*time.Millisecond, "%s", log)
+	}
+	requireSoon("attempt 1 of hello")
+	require.NoError(t, program.Process.Signal(os.Interrupt))
+	requireSoon("stopping")
+	require.NoError(t, program.Process.Signal(os.Interrupt))
+	require.Error(t, program.Wait())
+	status, ok := program.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, ok)
+	require.True(t, status.Signaled() && status.Signal() == os.Interrupt, "it is ended by the signal, not by its budget\n%s", log)
+}
+
+// runSnippet builds a Go program and starts it.
+func runSnippet(t *testing.T, source string) (*exec.Cmd, *syncBuffer) {
+	t.Helper()
 	dir := t.TempDir()
-	file := filepath.Join(dir, "main.go")
+	file, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "snippet")
 	require.NoError(t, os.WriteFile(file, []byte(source), 0o600))
-	command(t, root, "go", "build", "-o", filepath.Join(dir, "snippet"), file)
+	command(t, root, "go", "build", "-o", binary, file)
+	program, log := exec.CommandContext(t.Context(), binary), &syncBuffer{}
+	program.Stdout, program.Stderr = log, log
+	require.NoError(t, program.Start())
+	t.Cleanup(func() {
+		if program.ProcessState == nil {
+			_ = program.Process.Kill()
+			_ = program.Wait()
+		}
+	})
+	return program, log
 }
 
 // The Python program of the README runs and completes its message.
