@@ -44,8 +44,10 @@ const (
 // ordering key the next one is claimable, so those who wait are woken, on every server.
 type upkeep struct {
 	store storage.Upkeep
-	// ready wakes those who wait for messages of the queues.
+	// ready wakes those who wait for messages of the queues; overdue those from whom a scan hint
+	// may hide a message whose lease is over.
 	ready   func(queueIDs []int32, since time.Time)
+	overdue func(queueID int32, ready time.Time)
 	keyed   *keyedQueues
 	ends    *ends
 	metrics *metrics
@@ -125,6 +127,9 @@ func (u *upkeep) sweep(ctx context.Context, p storage.SweepParams) (storage.Swee
 	u.told(ctx, "sweep", err)
 	// Where it fails half-way, what it ended before stays ended.
 	u.ready(res.Ready, since(res.Now, u.now().Sub(began)))
+	for _, o := range res.Overdue {
+		u.overdue(o.QueueID, o.ReadyTime)
+	}
 	if err == nil {
 		u.metrics.swept(res)
 	}
@@ -241,7 +246,7 @@ func (u *upkeep) pause(ctx context.Context, d time.Duration) {
 
 func (a *api) upkeep() *upkeep {
 	return &upkeep{
-		store: a.store, ready: a.ready, keyed: a.keyed, ends: a.ends, metrics: a.metrics, log: a.log, now: a.now, jitter: a.jitter,
+		store: a.store, ready: a.ready, overdue: a.dispatch.Overdue, keyed: a.keyed, ends: a.ends, metrics: a.metrics, log: a.log, now: a.now, jitter: a.jitter,
 		failing: map[string]bool{},
 	}
 }

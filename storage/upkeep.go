@@ -51,9 +51,27 @@ type SweepResult struct {
 	// Ready names the queues in which the next message of a key became claimable. It may
 	// name one too many.
 	Ready []int32
+	// Overdue names the queues in which a page has met messages whose lease is over and which a
+	// claim may take, each with the earliest ready time of them: whoever granted the lease may be
+	// gone, and a scan hint of somebody else may lie behind them (W7). In no order. A sweep of Refs
+	// need not tell.
+	Overdue []QueueReady
 	// Next is where to go on; the zero Ref says that the end was reached.
 	Next Ref
 	Now  time.Time
+}
+
+// AddOverdue adds a message to Overdue.
+func (r *SweepResult) AddOverdue(queueID int32, ready time.Time) {
+	for i := range r.Overdue {
+		if o := &r.Overdue[i]; o.QueueID == queueID {
+			if ready.Before(o.ReadyTime) {
+				o.ReadyTime = ready
+			}
+			return
+		}
+	}
+	r.Overdue = append(r.Overdue, QueueReady{QueueID: queueID, ReadyTime: ready})
 }
 
 // SweepKeysParams is a page of ordering keys.

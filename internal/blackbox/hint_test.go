@@ -29,8 +29,9 @@ func TestW7AMessageThatAnotherServerLeasedIsFound(t *testing.T) {
 				t.Logf("found %s after the end of its lease", time.Since(claimed)-lease)
 				return
 			}
-			// W7 says 30 seconds; the rest is for a machine that does other things too.
-			require.Less(t, time.Since(claimed), lease+45*time.Second, "%d claims did not find it", n)
+			// The pass over all messages finds it within about a second, the look below the hints not
+			// before 15; the rest is for a machine that does other things too.
+			require.Less(t, time.Since(claimed), lease+12*time.Second, "%d claims did not find it", n)
 			enqueue(t, c, "q", "y")
 		}
 	})

@@ -152,6 +152,16 @@ func (f *fronts) lowerAll(ready time.Time) {
 	f.look.lowerAll(p)
 }
 
+// hides tells whether a claim would start behind a place, in any priority.
+func (f *fronts) hides(p place) bool {
+	for _, at := range f.at {
+		if p.before(at.place) {
+			return true
+		}
+	}
+	return false
+}
+
 // suspect says that a row is claimable by now, and stays so until a claim has got it: it may
 // be locked for a moment.
 func (f *fronts) suspect(position int64, priority int32, p place, until time.Time) {

@@ -117,6 +117,11 @@ var hiding = map[string]func(t *testing.T, h *house) (*row, time.Duration){
 	"a lease of a server that died": func(_ *testing.T, h *house) (*row, time.Duration) {
 		return h.add(time.Hour), worst
 	},
+	"the same, and the pass over all messages meets it": func(_ *testing.T, h *house) (*row, time.Duration) {
+		r := h.add(time.Hour)
+		h.a.Overdue(1, r.ready)
+		return r, atOnce
+	},
 	"a row that somebody had locked": func(t *testing.T, h *house) (*row, time.Duration) {
 		r := h.add(0, func(r *row) { r.locked = true })
 		time.Sleep(time.Minute)

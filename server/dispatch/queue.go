@@ -279,6 +279,17 @@ func (q *queue) wakeSince(since time.Time) {
 	q.happened()
 }
 
+// overdueSince is wakeSince where a front hides messages that are ready since then. One that
+// nobody may take now, for its queue is paused, stays before the fronts and wakes nobody again.
+func (q *queue) overdueSince(ready time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.fronts.hides(placeAt(ready)) {
+		q.fronts.lowerAll(ready)
+		q.happened()
+	}
+}
+
 // happened makes the poller look, and one that starts later too. The lock is held.
 func (q *queue) happened() {
 	if q.running {

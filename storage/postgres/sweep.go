@@ -79,6 +79,7 @@ func (s *Store) sweepAdd(ctx context.Context, page sweptPage, sum *storage.Sweep
 	sum.Dead += page.Dead
 	sum.Expired += page.Expired
 	sum.Cancelled += page.Cancelled
+	sum.Overdue = append(sum.Overdue, page.Overdue...)
 	if !page.Now.IsZero() {
 		sum.Now = page.Now
 	}
@@ -162,9 +163,11 @@ func (s *Store) sweepOnce(ctx context.Context, p sweepPage) (out sweptPage, err 
 				us                       int64
 				rowIDs                   []int32
 				rowPositions             []int64
+				overdueIDs               []int32
+				overdueTimes             []time.Time
 			)
 			err := r.Scan(&now, &dead, &expired, &cancelled, &keyedIDs, &keyedPositions, &queueID, &position, &early,
-				&newest, &us, &rowIDs, &rowPositions)
+				&newest, &us, &rowIDs, &rowPositions, &overdueIDs, &overdueTimes)
 			if err != nil {
 				return err
 			}
@@ -179,6 +182,9 @@ func (s *Store) sweepOnce(ctx context.Context, p sweepPage) (out sweptPage, err 
 				out.rows = append(out.rows, storage.Ref{QueueID: id, Position: rowPositions[i]})
 			}
 			out.SweepResult = storage.SweepResult{Dead: int(dead), Expired: int(expired), Cancelled: int(cancelled), Now: now.UTC()}
+			for i, id := range overdueIDs {
+				out.Overdue = append(out.Overdue, storage.QueueReady{QueueID: id, ReadyTime: overdueTimes[i].UTC()})
+			}
 			for i, id := range keyedIDs {
 				out.keyed = append(out.keyed, storage.Ref{QueueID: id, Position: keyedPositions[i]})
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/queuebox/queuebox/storage"
 )
@@ -69,7 +70,7 @@ func (s *Store) Sweep(ctx context.Context, p storage.SweepParams) (storage.Sweep
 		if len(p.Refs) > 0 {
 			found, res.Next, err = c.sweepNamed(ctx, p.Refs, limit, now)
 		} else {
-			found, res.Next, err = c.sweepPage(ctx, idOf(p.After.Position), limit, now)
+			found, err = c.sweepPage(ctx, idOf(p.After.Position), limit, now, &res)
 		}
 		return err
 	})
@@ -128,18 +129,36 @@ func (s *Store) sweep(ctx context.Context, refs []storage.Ref, withKeys bool, re
 }
 
 // sweepPage looks at the next messages after an id. Ids are counted up for all queues and are
-// the primary key, so a pass goes by the id alone.
-func (c *session) sweepPage(ctx context.Context, after int64, limit int, now Arg) (found []finding, next storage.Ref, err error) {
+// the primary key, so a pass goes by the id alone. It returns those that end, and tells of those
+// whose lease is over and which stay.
+func (c *session) sweepPage(ctx context.Context, after int64, limit int, now Arg, res *storage.SweepResult) (found []finding, err error) {
 	last := int64(math.MaxInt64)
-	err = c.one(ctx, qSweepLast, args(a("after", after), a("rows", int64(limit-1))), &next.QueueID, &last)
+	err = c.one(ctx, qSweepLast, args(a("after", after), a("rows", int64(limit-1))), &res.Next.QueueID, &last)
 	switch {
 	case err == nil:
-		next.Position = positionOf(last, false)
+		res.Next.Position = positionOf(last, false)
 	case !errors.Is(err, sql.ErrNoRows):
-		return nil, next, err
+		return nil, err
 	}
-	found, err = c.find(ctx, qSweepPage, args(a("after", after), a("last", last), now))
-	return found, next, err
+	list := args(a("after", after), a("last", last), now)
+	err = c.each(ctx, qSweepPage, list, func(rows *sql.Rows) error {
+		var (
+			f     finding
+			id    int64
+			key   sql.NullInt64
+			ready time.Time
+			ends  bool
+		)
+		err := rows.Scan(&id, &f.ref.QueueID, &key, &f.bytes, &ready, &ends)
+		f.ref.Position = positionOf(id, key.Valid)
+		if ends {
+			found = append(found, f)
+		} else {
+			res.AddOverdue(f.ref.QueueID, ready.UTC())
+		}
+		return err
+	})
+	return found, err
 }
 
 // sweepNamed looks at messages that the caller named.

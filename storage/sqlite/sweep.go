@@ -91,7 +91,7 @@ func (s *Store) Sweep(ctx context.Context, p storage.SweepParams) (storage.Sweep
 		if len(p.Refs) > 0 {
 			found, res.Next, err = c.sweepRefs(ctx, p)
 		} else {
-			found, res.Next, err = c.sweepPage(ctx, p)
+			found, err = c.sweepPage(ctx, p, &res)
 		}
 		return err
 	})
@@ -127,19 +127,32 @@ func (s *Store) Sweep(ctx context.Context, p storage.SweepParams) (storage.Sweep
 
 // sweepPage looks at the Limit messages after After. Positions are given out once for all
 // queues and are the primary key here, so a pass goes by the position alone, and Next names
-// no queue.
-func (c *session) sweepPage(ctx context.Context, p storage.SweepParams) ([]finding, storage.Ref, error) {
-	var next storage.Ref
+// no queue. It returns those that end, and tells of those whose lease is over and which stay.
+func (c *session) sweepPage(ctx context.Context, p storage.SweepParams, res *storage.SweepResult) (found []finding, err error) {
 	last := int64(math.MaxInt64)
-	err := c.one(ctx, qSweepPage, args(p.After.Position, p.Limit-1), &next.Position)
+	err = c.one(ctx, qSweepPage, args(p.After.Position, p.Limit-1), &res.Next.Position)
 	switch {
 	case err == nil:
-		last = next.Position
+		last = res.Next.Position
 	case !errors.Is(err, sql.ErrNoRows):
-		return nil, next, err
+		return nil, err
 	}
-	found, err := c.find(ctx, qSweepFind, args(p.After.Position, last))
-	return found, next, err
+	err = c.each(ctx, qSweepFind, args(p.After.Position, last), func(rows *row) error {
+		var (
+			f       finding
+			queueID int32
+			ready   int64
+			ends    bool
+		)
+		err := rows.Scan(&f.position, &f.bytes, &queueID, &ready, &ends)
+		if ends {
+			found = append(found, f)
+		} else {
+			res.AddOverdue(queueID, fromMillis(ready))
+		}
+		return err
+	})
+	return found, err
 }
 
 // sweepRefs looks at the messages that the caller named.

@@ -22,6 +22,7 @@ func sweepRules() []rule {
 		{name: "C18_a_sweep_by_references_touches_nothing_else", clocks: settable, run: sweepByRefs},
 		{name: "C18_references_that_are_gone_or_never_were", clocks: settable, run: sweepUnknown},
 		{name: "C18_a_sweep_that_finds_nothing_writes_nothing", clocks: settable, run: sweepNothing},
+		{name: "W7_a_pass_tells_of_leases_that_are_over", clocks: settable, run: sweepOverdue},
 		{name: "C18_a_marked_message_is_not_swept", clocks: settable, run: sweepMarked, skip: needsMark},
 		{name: "C18_S13_a_held_row_is_left_for_the_next_time", clocks: bothClocks, run: sweepHeld, skip: needsRowLocks},
 		{name: "C18_E1_the_key_of_a_dead_message_stays_taken", clocks: settable, run: sweepKey},
@@ -150,6 +151,43 @@ func sweepPages(t *testing.T, e *env) {
 	}
 	sum, _ = e.sweepAll(t, 3)
 	require.Zero(t, sum.Dead)
+}
+
+// sweepOverdue: whoever granted the leases may be gone, so a pass tells every server of those that
+// are over, whatever queue and key they belong to, and of nothing that no claim would take.
+func sweepOverdue(t *testing.T, e *env) {
+	e.sweepAll(t, 100) // what other tests left behind
+	overdue := func(q *env) (ready []time.Time) {
+		sum, _ := e.sweepAll(t, 3)
+		for _, o := range sum.Overdue {
+			if o.QueueID == q.queue.ID {
+				ready = append(ready, o.ReadyTime)
+			}
+		}
+		return ready
+	}
+	keyed, ending := e.on(e.newQueue(t, settings())), e.on(e.newQueue(t, settings()))
+	e.many(t, 4)
+	first := e.claimN(t, 1)[0]
+	e.advance(t, e.tick)
+	rest := e.claimN(t, 2)
+	e.many(t, 2, delay(time.Hour))
+	keyed.many(t, 3, ordered("k"))
+	head := keyed.claimOne(t)
+	ending.one(t, maxAttempts(1))
+	ending.one(t, expires(e.clockNow(t).Add(e.tick)))
+	require.Len(t, ending.claimN(t, 2), 2)
+	last := rest[1].Message.LeaseEnd
+	e.advanceTo(t, first.Message.LeaseEnd.Add(-e.tick))
+	require.Empty(t, overdue(e), "live leases")
+	e.advanceTo(t, first.Message.LeaseEnd)
+	require.Equal(t, []time.Time{first.Message.ReadyTime}, overdue(e))
+	e.advanceTo(t, last.Add(lease))
+	e.unchanged(t, func() { require.Equal(t, []time.Time{first.Message.ReadyTime}, overdue(e), "the earliest of three") })
+	require.Equal(t, []time.Time{head.Message.ReadyTime}, overdue(keyed))
+	require.Empty(t, overdue(ending), "the sweep has ended them")
+	require.Len(t, e.claimN(t, 10), 4)
+	require.Empty(t, overdue(e), "claimed again")
 }
 
 func sweepByRefs(t *testing.T, e *env) {

@@ -43,6 +43,9 @@ func (e *env) sweepAll(t *testing.T, limit int) (sum storage.SweepResult, pages 
 		sum.Dead += res.Dead
 		sum.Expired += res.Expired
 		sum.Cancelled += res.Cancelled
+		for _, o := range res.Overdue {
+			sum.AddOverdue(o.QueueID, o.ReadyTime)
+		}
 		require.LessOrEqual(t, res.Dead+res.Expired+res.Cancelled, limit, "no more than it looked at")
 		if res.Next == (storage.Ref{}) {
 			return sum, pages

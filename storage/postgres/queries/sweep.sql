@@ -6,10 +6,11 @@
 -- next page, which starts after the row that is returned. Ends: 5 cancelled, else the reason.
 -- A message with an ordering key (its position is odd) is only told of, and is ended by a second
 -- run ($8) between lock_keys.sql and promote.sql, where its key could be locked.
+-- What a page meets whose lease is over and which a claim may take is told of, by queue (W7).
 -- Leans on message_pkey and ordering_key_pkey; writes dead_pkey and dead_finish.
 WITH page AS MATERIALIZED (
     SELECT m.queue_id, m.position, m.state, m.lease_end, m.expire_time, m.attempt, m.max_attempts, m.cancel_requested,
-        m.payload_bytes
+        m.payload_bytes, m.place, m.ready_time
     FROM (SELECT DISTINCT u.queue_id, u.position FROM unnest($1::integer[], $2::bigint[]) AS u (queue_id, position)) u
     JOIN queuebox.message m ON m.queue_id = u.queue_id AND m.position = u.position
     UNION ALL
@@ -18,7 +19,7 @@ WITH page AS MATERIALIZED (
         FROM unnest($3::integer[], $4::bigint[], $9::integer[], $10::bigint[]) AS s (from_queue, from_position, to_queue, to_position)
         CROSS JOIN LATERAL (
             SELECT m.queue_id, m.position, m.state, m.lease_end, m.expire_time, m.attempt, m.max_attempts, m.cancel_requested,
-                m.payload_bytes
+                m.payload_bytes, m.place, m.ready_time
             FROM queuebox.message m
             WHERE (m.queue_id, m.position) >= (s.from_queue, s.from_position)
               AND (m.queue_id, m.position) < (s.to_queue, s.to_position)
@@ -103,7 +104,7 @@ blocked AS (
 )
 SELECT clock_timestamp(), counted.dead, counted.expired, counted.cancelled,
     told.queue_ids, told.positions, rest.queue_id, rest.position, rest.cut,
-    looked.newest, looked.us, looked.queue_ids, looked.positions
+    looked.newest, looked.us, looked.queue_ids, looked.positions, overdue.queue_ids, overdue.ready_times
 FROM (
     SELECT count(*) FILTER (WHERE r.ends = 3) AS dead, count(*) FILTER (WHERE r.ends = 4) AS expired,
         count(*) FILTER (WHERE r.ends = 5) AS cancelled
@@ -143,3 +144,13 @@ CROSS JOIN LATERAL (
         FROM page p
     ) n
 ) looked
+CROSS JOIN (
+    SELECT array_agg(o.queue_id) AS queue_ids, array_agg(o.ready_time) AS ready_times
+    FROM (
+        SELECT p.queue_id, min(p.ready_time) AS ready_time
+        FROM page p
+        WHERE p.state = 1 AND p.place = 0 AND p.lease_end <= clock_timestamp() AND NOT p.cancel_requested
+          AND (p.expire_time IS NULL OR p.expire_time > clock_timestamp()) AND (p.max_attempts = 0 OR p.attempt < p.max_attempts)
+        GROUP BY p.queue_id
+    ) o
+) overdue
