@@ -132,8 +132,13 @@ type VacuumStats struct {
 	Took time.Duration
 	// Last is when the last one was done, on the clock of the process; zero where none was.
 	Last time.Time
-	// Tables is how many tables the role may vacuum, as was seen last.
+	// Tables is how many tables the role may vacuum, as was seen last, and Dead how many rows of
+	// them are dead.
 	Tables int
+	Dead   int64
+	// OldestSnapshot is for how long the transaction has been open that keeps dead rows for the sake
+	// of its snapshot, as was seen last; 0 where there is none or its age is not known.
+	OldestSnapshot time.Duration
 }
 
 // CountParams says what to count.

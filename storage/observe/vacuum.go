@@ -8,8 +8,8 @@ import (
 
 // vacuum tells what the storage has vacuumed, where it does: asked when the metrics are read.
 type vacuum struct {
-	store                         storage.Vacuumer // nil where it does not
-	total, seconds, last, allowed *prometheus.Desc
+	store                                       storage.Vacuumer // nil where it does not
+	total, seconds, last, allowed, dead, oldest *prometheus.Desc
 }
 
 func newVacuum(next storage.Store) *vacuum {
@@ -19,6 +19,9 @@ func newVacuum(next storage.Store) *vacuum {
 		last: prometheus.NewDesc("queuebox_vacuum_last_timestamp_seconds",
 			"When the last one was done, in seconds since 1970; 0 where none was.", nil, nil),
 		allowed: prometheus.NewDesc("queuebox_vacuum_tables", "Tables that the role of this server may vacuum.", nil, nil),
+		dead:    prometheus.NewDesc("queuebox_vacuum_dead_rows", "Dead rows of those tables, as was seen last.", nil, nil),
+		oldest: prometheus.NewDesc("queuebox_vacuum_oldest_snapshot_seconds",
+			"For how long the transaction has been open whose snapshot keeps dead rows, as was seen last; 0 where none is seen.", nil, nil),
 	}
 	v.store, _ = next.(storage.Vacuumer)
 	return v
@@ -26,7 +29,7 @@ func newVacuum(next storage.Store) *vacuum {
 
 // Describe implements prometheus.Collector.
 func (v *vacuum) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{v.total, v.seconds, v.last, v.allowed} {
+	for _, d := range []*prometheus.Desc{v.total, v.seconds, v.last, v.allowed, v.dead, v.oldest} {
 		ch <- d
 	}
 }
@@ -47,4 +50,6 @@ func (v *vacuum) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(v.last, prometheus.GaugeValue, last)
 	ch <- prometheus.MustNewConstMetric(v.allowed, prometheus.GaugeValue, float64(st.Tables))
+	ch <- prometheus.MustNewConstMetric(v.dead, prometheus.GaugeValue, float64(st.Dead))
+	ch <- prometheus.MustNewConstMetric(v.oldest, prometheus.GaugeValue, st.OldestSnapshot.Seconds())
 }

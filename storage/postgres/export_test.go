@@ -56,6 +56,9 @@ func (v *Vacuumer) Vacuum(ctx context.Context, s *Store, rows int64) ([]string, 
 	return s.vacuum(ctx, v.v, rows)
 }
 
+// CallOld makes snapshots old from another age on.
+func (v *Vacuumer) CallOld(age time.Duration) { v.v.old = age }
+
 // Rests tells for how long a table is left alone.
 func (v *Vacuumer) Rests(table string) time.Duration { return time.Until(v.v.rest[table]) }
 

@@ -27,6 +27,10 @@ const (
 	// vacuumVain bounds the pause after those that removed little, which doubles with each: some
 	// session holds a snapshot, and where this role cannot see it nobody tells when it is gone.
 	vacuumVain = 5 * time.Minute
+	// vacuumOld is the age from which on a snapshot that keeps dead rows is worth a warning, and
+	// vacuumWarn the least time between two of them.
+	vacuumOld  = 30 * time.Second
+	vacuumWarn = time.Minute
 	// vacuumLongest ends a VACUUM that takes too long to be worth it; autovacuum is there still.
 	vacuumLongest = 2 * time.Minute
 )
@@ -41,12 +45,14 @@ type vacuumer struct {
 	horizon map[string]int64     // the oldest transaction in sight at the last VACUUM
 	rest    map[string]time.Time // before which it is not done again
 	vain    map[string]int       // how many in a row have removed little
-	// What the log was told.
+	// What the log was told, and when of an old snapshot, which counts as one from the age of old on.
 	barred, failing bool
+	warned          time.Time
+	old             time.Duration
 }
 
 func newVacuumer() *vacuumer {
-	return &vacuumer{horizon: map[string]int64{}, rest: map[string]time.Time{}, vain: map[string]int{}}
+	return &vacuumer{old: vacuumOld, horizon: map[string]int64{}, rest: map[string]time.Time{}, vain: map[string]int{}}
 }
 
 // vacuums counts them.
@@ -102,6 +108,9 @@ func (s *Store) keepVacuumed() {
 type deadRows struct {
 	name                string
 	dead, live, horizon int64
+	// held is the age in seconds of the transaction that holds the horizon: 0 where none does, below
+	// 0 where it is not known.
+	held float64
 	// sees: this role sees the snapshots of all sessions. prompt: what a VACUUM has left is known at
 	// once.
 	sees, prompt bool
@@ -112,7 +121,7 @@ func (s *Store) vacuumDue(ctx context.Context, names []string) (tables []deadRow
 		func() { tables = nil },
 		func(r pgx.Rows) error {
 			var t deadRows
-			if err := r.Scan(&t.name, &t.dead, &t.live, &t.horizon, &t.sees, &t.prompt); err != nil {
+			if err := r.Scan(&t.name, &t.dead, &t.live, &t.horizon, &t.held, &t.sees, &t.prompt); err != nil {
 				return err
 			}
 			tables = append(tables, t)
@@ -131,7 +140,13 @@ func (s *Store) vacuum(ctx context.Context, v *vacuumer, rows int64) (done []str
 	if err != nil {
 		return nil, err
 	}
-	s.vacuums.add(func(st *storage.VacuumStats) { st.Tables = len(tables) })
+	s.vacuums.add(func(st *storage.VacuumStats) {
+		st.Tables, st.Dead, st.OldestSnapshot = len(tables), 0, 0
+		for _, t := range tables {
+			st.Dead += t.dead
+			st.OldestSnapshot = max(st.OldestSnapshot, seconds(t.held))
+		}
+	})
 	if len(tables) == 0 && !v.barred {
 		s.log.InfoContext(ctx, "this role may vacuum no table of queuebox, so only autovacuum does; see docs/operations.md")
 	}
@@ -142,6 +157,7 @@ func (s *Store) vacuum(ctx context.Context, v *vacuumer, rows int64) (done []str
 			continue
 		}
 		if last, ok := v.horizon[t.name]; ok && t.horizon <= last {
+			s.warnOfSnapshot(ctx, v, t, now())
 			continue // somebody's old snapshot: nothing that died since can be removed
 		}
 		start := now()
@@ -188,10 +204,8 @@ func (s *Store) vain(ctx context.Context, v *vacuumer, t deadRows, vain bool, no
 		v.vain[t.name] = 0
 		return
 	}
-	if v.vain[t.name]++; v.vain[t.name] == 1 {
-		s.log.InfoContext(ctx, "a vacuum removed little, since some session, prepared transaction or replication slot holds an old snapshot; "+
-			"dead rows pile up until it is gone", "table", "queuebox."+t.name, "dead", t.dead, "sees_all_sessions", t.sees)
-	}
+	v.vain[t.name]++
+	s.warnOfSnapshot(ctx, v, t, now)
 	if !t.sees {
 		// With the right to see the session the horizon says when another one is worth it.
 		rest := min(vacuumLook<<min(v.vain[t.name], 10), vacuumVain)
@@ -200,6 +214,23 @@ func (s *Store) vain(ctx context.Context, v *vacuumer, t deadRows, vain bool, no
 		}
 	}
 }
+
+// warnOfSnapshot tells, once in a while, that a table is full of what nobody can remove. A snapshot
+// that will be gone in a moment is not worth it, where its age is seen.
+func (s *Store) warnOfSnapshot(ctx context.Context, v *vacuumer, t deadRows, now time.Time) {
+	if t.sees && t.held >= 0 && (t.held == 0 || seconds(t.held) < v.old) || !v.warned.IsZero() && now.Sub(v.warned) < vacuumWarn {
+		return
+	}
+	v.warned = now
+	attributes := []any{"table", "queuebox." + t.name, "dead", t.dead, "sees_all_sessions", t.sees}
+	if t.held > 0 {
+		attributes = append(attributes, "oldest_transaction", seconds(t.held).Round(time.Second))
+	}
+	s.log.WarnContext(ctx, "a vacuum removes little, since some session, prepared transaction or replication slot holds an old snapshot; "+
+		"dead rows pile up until it is gone; see docs/operations.md", attributes...)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // vacuumTable is a statement of its own, outside of any transaction.
 func (s *Store) vacuumTable(ctx context.Context, name string) error {

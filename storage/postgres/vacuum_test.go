@@ -137,7 +137,7 @@ func TestVacuumBesideASnapshotThatTheRoleCannotSee(t *testing.T) {
 		d.exec(t, "SELECT pg_current_xact_id()") // the next transaction is another one
 	}
 	require.EqualValues(t, 4, s.Vacuums().InVain)
-	require.Equal(t, 1, heard(&log, "a vacuum removed little"))
+	require.Equal(t, 1, heard(&log, "a vacuum removes little"))
 	require.Contains(t, log.String(), "sees_all_sessions=false")
 	end()
 	done, err := v.Vacuum(t.Context(), s, 900)
@@ -145,4 +145,42 @@ func TestVacuumBesideASnapshotThatTheRoleCannotSee(t *testing.T) {
 	require.Equal(t, []string{"message"}, done)
 	require.EqualValues(t, 1, s.Vacuums().Done)
 	require.Less(t, v.Rests("message"), 9*time.Second)
+}
+
+// A snapshot that keeps many dead rows is warned of with its age, once in a while, and the
+// metrics tell of it.
+func TestVacuumTellsOfAnOldSnapshot(t *testing.T) {
+	d := newDatabase(t, false)
+	d.exec(t, "ALTER TABLE queuebox.message SET (autovacuum_enabled = false)")
+	q := queue(t, d.store, "held")
+	var log bytes.Buffer
+	s := open(t, postgres.Config{URL: d.url, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var v postgres.Vacuumer
+	look := func() {
+		t.Helper()
+		_, err := v.Vacuum(t.Context(), s, 900)
+		require.NoError(t, err)
+	}
+	warnings := func() int { return heard(&log, "level=WARN msg=\"a vacuum removes little") }
+	end := d.snapshot(t)
+	d.die(t, q.ID)
+	look()
+	look()
+	require.Zero(t, warnings(), "the snapshot is young")
+	require.GreaterOrEqual(t, s.Vacuums().Dead, int64(900))
+	require.Positive(t, s.Vacuums().OldestSnapshot)
+
+	v.CallOld(time.Nanosecond)
+	look()
+	look()
+	require.Equal(t, 1, warnings(), "once a minute at most")
+	require.Regexp(t, `table=queuebox.message dead=\d+ sees_all_sessions=true oldest_transaction=\d+s`, log.String())
+
+	end()
+	d.exec(t, "SELECT pg_current_xact_id()") // the next transaction is another one
+	look()
+	look()
+	require.Less(t, s.Vacuums().Dead, int64(900))
+	require.Zero(t, s.Vacuums().OldestSnapshot)
+	require.Equal(t, 1, warnings())
 }

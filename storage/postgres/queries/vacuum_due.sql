@@ -4,18 +4,23 @@
 -- while it has not moved since the last VACUUM another one would remove nothing. Sessions of other
 -- roles show it only to members of pg_read_all_stats; what is not seen does not count. sees says
 -- whether this role is one, and prompt whether what a VACUUM has left is known as soon as it ended.
+-- held is for how many seconds whoever holds the horizon has had a transaction open: 0 where nobody
+-- does, and -1 where that is not known, as of a replication slot.
+WITH oldest AS MATERIALIZED (
+    SELECT h.age, h.since FROM (
+        SELECT age(a.backend_xmin) AS age, a.xact_start AS since FROM pg_stat_activity a
+            WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid() AND a.backend_type <> 'autovacuum worker'
+              AND (a.datname = current_database() OR a.datname IS NULL)
+        UNION ALL
+        SELECT age(r.xmin), NULL FROM pg_replication_slots r WHERE r.xmin IS NOT NULL
+        UNION ALL
+        SELECT age(p.transaction), p.prepared FROM pg_prepared_xacts p
+    ) h
+    ORDER BY h.age DESC, h.since LIMIT 1
+)
 SELECT c.relname::text, coalesce(s.n_dead_tup, 0), coalesce(s.n_live_tup, 0),
-    pg_snapshot_xmax(pg_current_snapshot())::text::bigint - coalesce((
-        SELECT max(h.age) FROM (
-            SELECT age(a.backend_xmin) AS age FROM pg_stat_activity a
-                WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid() AND a.backend_type <> 'autovacuum worker'
-                  AND (a.datname = current_database() OR a.datname IS NULL)
-            UNION ALL
-            SELECT age(r.xmin) FROM pg_replication_slots r WHERE r.xmin IS NOT NULL
-            UNION ALL
-            SELECT age(p.transaction) FROM pg_prepared_xacts p
-        ) h
-    ), 0) AS horizon,
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint - coalesce((SELECT age FROM oldest), 0) AS horizon,
+    coalesce((SELECT CASE WHEN since IS NULL THEN -1 ELSE greatest(extract(epoch FROM now() - since), 0)::float8 END FROM oldest), 0) AS held,
     pg_has_role('pg_read_all_stats', 'USAGE') AS sees,
     current_setting('server_version_num')::integer >= 150000 AS prompt
 FROM pg_class c
