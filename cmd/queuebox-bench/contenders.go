@@ -26,13 +26,16 @@ const none = -1
 type measure struct {
 	name, title string
 	payload     int
-	contenders  []contender
+	// backlog, where it is set, stands instead of that of the run, for all contenders.
+	backlog    int
+	contenders []contender
 }
 
 const (
 	oursBatch     = "BatchEnqueue, Claim, BatchSettle over 4 connections; server at its defaults"
 	oursUnary     = "Enqueue, Claim, Complete over 4 connections; server at its defaults"
 	oursWork      = "Worker of client/go, each handler completes its message and waits until that is durable; 2 producers, EnqueueBatch(1000); server at its defaults"
+	oursSingle    = "Worker of client/go, each handler completes its message and waits until that is durable; server at its defaults; "
 	riverBest     = "InsertManyFast(1000) from 2 goroutines, MaxWorkers 2000, FetchCooldown 2 ms, FetchPollInterval 20 ms (those of river bench), pool of 20; completed counted by Subscribe"
 	riverLate     = "Insert, MaxWorkers 2000, FetchCooldown and FetchPollInterval 1 ms (the least it takes), LISTEN/NOTIFY on"
 	graphileLocal = "addJobs(1000) from 2 loops; concurrentJobs 24, maxPoolSize 25, localQueue size 500, completeJobBatchDelay 0, failJobBatchDelay 0 (those of its performance page)"
@@ -62,6 +65,8 @@ func measures() []measure {
 				{name: "queuebox-stream", title: "QueueBox Work stream", settings: "4 streams, one a connection, credit 1000, a frame of completions for each frame of deliveries; 2 producers, BatchEnqueue(1000); server at its defaults", system: "queuebox", load: "queuebox-stream", quick: true},
 				{name: "queuebox-worker-2000", title: "QueueBox Go Worker, 2000 handlers", settings: oursWork, system: "queuebox", load: "queuebox-worker-2000"},
 				{name: "queuebox-worker-256", title: "QueueBox Go Worker, 256 handlers", settings: oursWork, system: "queuebox", load: "queuebox-worker-256", quick: true},
+				{name: "queuebox-worker-2000-single", title: "QueueBox Go Worker, 2000 handlers, one Enqueue a message", settings: oursSingle + "64 callers of Enqueue, as many as River's of Insert", system: "queuebox", load: "queuebox-worker-2000-single"},
+				{name: "queuebox-worker-256-single", title: "QueueBox Go Worker, 256 handlers, one Enqueue a message", settings: oursSingle + "256 callers of Enqueue, as many as plain unary has", system: "queuebox", load: "queuebox-worker-256-single"},
 				{name: "queuebox-unary-256", title: "QueueBox unary, 256 callers", settings: oursUnary, system: "queuebox", load: "queuebox-unary-256"},
 				{name: "queuebox-unary-64", title: "QueueBox unary, 64 callers", settings: oursUnary, system: "queuebox", load: "queuebox-unary-64", quick: true},
 				{name: "echo", title: "gRPC echo, 256 callers", settings: "the three calls answered at once by a server without a database", system: "echo", load: "queuebox-unary-256", backlog: none, quick: true},
@@ -80,7 +85,7 @@ func measures() []measure {
 			},
 		},
 		{
-			name: report.Payload4K, title: "Whole cycles, 4 KiB payload", payload: 4096,
+			name: report.Payload4K, title: "Whole cycles, 4 KiB payload", payload: 4096, backlog: 20_000,
 			contenders: []contender{
 				batch1000("queuebox-batch-1000"),
 				{name: "queuebox-batch-100", title: "QueueBox batch 100", settings: "8 callers; " + oursBatch, system: "queuebox", load: "queuebox-batch-100", quick: true},
@@ -102,6 +107,8 @@ func measures() []measure {
 		{
 			name: report.Published, title: "Burn-down of a backlog, as the peers publish it", payload: 100,
 			contenders: []contender{
+				{name: "queuebox-burn", title: "QueueBox batch 1000, claim and settle alone", settings: "messages enqueued first; 4 callers; Claim, BatchSettle over 4 connections; server at its defaults", system: "queuebox", load: "queuebox-batch-1000", do: drive.Burn},
+				{name: "queuebox-stream-burn", title: "QueueBox Work stream", settings: "messages enqueued first; 4 streams, one a connection, credit 1000; server at its defaults", system: "queuebox", load: "queuebox-stream", do: drive.Burn},
 				{name: "river-burn", title: "River, method of river bench -n", settings: "jobs inserted first; MaxWorkers 2000, FetchCooldown 2 ms, FetchPollInterval 20 ms; published: 46,000 jobs/s on an 8-core M2", system: "river", load: "river", do: drive.Burn},
 				{name: "graphile-burn", title: "graphile-worker, method of its performance page", settings: "jobs added first; " + graphileLocal + "; published: about 183,000 jobs/s on its machine", system: "graphile", load: "graphile-worker-local", do: drive.Burn},
 			},

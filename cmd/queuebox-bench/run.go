@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ type runCmd struct {
 	Warmup     time.Duration `help:"What runs before a window and is not measured." default:"1s"`
 	Rounds     int           `help:"Windows of each contender." default:"3"`
 	Backlog    int           `help:"Messages that stand in a queue before the first window." default:"100000"`
-	Quick      bool          `help:"A smoke test: few contenders, one short window, a small backlog."`
+	Quick      bool          `help:"A smoke test: some of the contenders, one short window, a small backlog. Its figures mean nothing, and no target is judged."`
 
 	ServerBinary string `help:"Server to measure, instead of one built from --source." placeholder:"PATH"`
 	Source       string `help:"Clone to build the server from; by default the one around the working directory." placeholder:"DIR"`
@@ -106,7 +107,7 @@ func (c *runCmd) Run(ctx context.Context) error {
 		}
 	}
 	if c.Quick {
-		s.say("it runs here; the figures of a smoke test are worth nothing")
+		s.say("it runs here; the figures of --quick mean nothing")
 	}
 	return errors.Join(c.write(r), errors.Join(s.failures...))
 }
@@ -118,6 +119,18 @@ func order() []string {
 		names = append(names, m.name)
 	}
 	return names
+}
+
+// commandLine is what this run was started with, for its report. Paths are the business of the
+// machine that it ran on.
+func commandLine() string {
+	line := []string{"queuebox-bench"}
+	for _, a := range os.Args[1:] {
+		if !strings.ContainsRune(a, filepath.Separator) {
+			line = append(line, a)
+		}
+	}
+	return strings.Join(line, " ")
 }
 
 // plan is what is to be measured.
@@ -162,7 +175,8 @@ func (c *runCmd) take(ctx context.Context, s *session, m *measure) (*report.Meas
 	out := &report.Measure{
 		Name: m.name, Title: m.title, Taken: time.Now().UTC().Truncate(time.Second),
 		Revision: s.revision, Machine: s.machine, Postgres: s.postgres.Version, Settings: s.settings(),
-		Window: c.Window.Seconds(), Rounds: c.Rounds, Payload: m.payload, Backlog: c.Backlog,
+		Window: c.Window.Seconds(), Rounds: c.Rounds, Payload: m.payload, Backlog: c.standing(m),
+		Command: commandLine(), Warmup: c.Warmup.Seconds(), Quick: c.Quick,
 	}
 	out.Contenders = make([]report.Contender, len(m.contenders))
 	all := make([]*running, 0, len(m.contenders))
@@ -247,13 +261,21 @@ func (c *runCmd) prepare(ctx context.Context, s *session, m *measure, r *running
 	case none:
 		return nil
 	case 0:
-		backlog = c.Backlog
+		backlog = c.standing(m)
 	}
 	s.say("  %s: filling %d messages", r.title, backlog)
 	spec := c.spec(s, m, r)
 	spec.Do, spec.Count = drive.Fill, backlog
 	_, err := c.turn(ctx, s, spec, r)
 	return err
+}
+
+// standing is the backlog of a measure: its own, or a smaller one of the run.
+func (c *runCmd) standing(m *measure) int {
+	if m.backlog > 0 {
+		return min(m.backlog, c.Backlog)
+	}
+	return c.Backlog
 }
 
 func (c *runCmd) spec(s *session, m *measure, r *running) drive.Spec {
@@ -264,7 +286,7 @@ func (c *runCmd) spec(s *session, m *measure, r *running) drive.Spec {
 	if r.do != "" {
 		spec.Do = r.do
 	}
-	spec.Count = c.Backlog // what is burnt down; nothing else asks
+	spec.Count = c.standing(m) // what is burnt down; nothing else asks
 	return spec
 }
 

@@ -26,7 +26,9 @@ func (e *skippedError) Error() string { return e.reason }
 // they are read.
 type costs struct {
 	server, database float64
-	count            host.Count
+	// machine is that of everything on this machine.
+	machine float64
+	count   host.Count
 }
 
 const unread = -1
@@ -39,7 +41,10 @@ func (s *session) costs(ctx context.Context, i *instance) (costs, error) {
 		}
 		return used.Seconds()
 	}
-	c := costs{server: read(i.serverID()), database: read(s.postgres.ID())}
+	c := costs{server: read(i.serverID()), database: read(s.postgres.ID()), machine: unread}
+	if busy, err := host.Busy(); err == nil {
+		c.machine = busy.Seconds()
+	}
 	var err error
 	c.count, err = s.counters.Read(ctx, i.database)
 	return c, err
@@ -53,9 +58,19 @@ func between(before, after float64) float64 {
 	return after - before
 }
 
+// loadBefore is the load average now; unread where the system does not tell.
+func loadBefore() float64 {
+	load, err := host.Load()
+	if err != nil {
+		return unread
+	}
+	return load
+}
+
 // window runs a client process to its end and reads what it cost while it measured. There is no
 // window where the process does not measure.
 func (s *session) window(ctx context.Context, command []string, spec drive.Spec, i *instance) (*report.Window, error) {
+	load := loadBefore()
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, fmt.Errorf("spec: %w", err)
@@ -127,6 +142,8 @@ func (s *session) window(ctx context.Context, command []string, spec drive.Spec,
 					return nil, err
 				}
 				found = &report.Window{
+					LoadBefore:  load,
+					MachineCPU:  between(before.machine, after.machine),
 					Result:      *e.Result,
 					ClientCPU:   e.CPU - begun,
 					ServerCPU:   between(before.server, after.server),

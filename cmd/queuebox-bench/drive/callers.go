@@ -1,7 +1,6 @@
 package drive
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -63,13 +62,13 @@ type callers struct {
 	spec   Spec
 	stubs  []stubs
 	shut   func()
-	body   []byte
+	bodies *bodies
 	number *atomic.Int64
 }
 
 func (c callers) open(_ context.Context, s Spec) (load, error) {
 	var err error
-	c.spec, c.body, c.number = s, bytes.Repeat([]byte{'x'}, s.Payload), &atomic.Int64{}
+	c.spec, c.bodies, c.number = s, newBodies(s.Payload, nil), &atomic.Int64{}
 	c.stubs, c.shut, err = dial(s.Server)
 	return &c, err
 }
@@ -126,10 +125,39 @@ func (c *callers) cycle(ctx context.Context, m *Meter) error {
 	})
 }
 
+// burn works off n messages: the callers claim and complete, and enqueue nothing.
+func (c *callers) burn(ctx context.Context, n int, begin func(), m *Meter) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := countdown(n, m, cancel)
+	begin()
+	return crowd(ctx, c.callers, func(ctx context.Context, i int) error {
+		s := c.stubs[i%len(c.stubs)]
+		for ctx.Err() == nil {
+			start := time.Now()
+			claimed, err := s.Claim(ctx, &queueboxv1.ClaimRequest{Queue: c.spec.Queue, MaxMessages: int32(c.batch), WaitMs: 1000, WorkerId: workerName(i)})
+			if err != nil {
+				return err
+			}
+			if len(claimed.GetMessages()) == 0 {
+				continue
+			}
+			m.Took(StepClaim, start)
+			start = time.Now()
+			if err := c.complete(ctx, s, claimed.GetMessages()); err != nil {
+				return err
+			}
+			m.Took(StepComplete, start)
+			done(len(claimed.GetMessages()))
+		}
+		return nil
+	})
+}
+
 func workerName(i int) string { return "worker-" + strconv.Itoa(i) }
 
 func (c *callers) request() *queueboxv1.EnqueueRequest {
-	r := &queueboxv1.EnqueueRequest{Queue: c.spec.Queue, Payload: c.body}
+	r := &queueboxv1.EnqueueRequest{Queue: c.spec.Queue, Payload: c.bodies.bytes()}
 	if c.spec.Keys > 0 {
 		r.OrderingKey = "key-" + strconv.FormatInt(c.number.Add(1)%int64(c.spec.Keys), 10)
 	}
@@ -186,7 +214,7 @@ func settled(results []*queueboxv1.SettleResult) error {
 
 // latency enqueues at an even rate and lets waiting unary claims take the messages.
 func (c *callers) latency(ctx context.Context, rate int, m *Meter) error {
-	started := newStarts(m)
+	started := newStarts(m, c.spec.Payload)
 	return crowd(ctx, c.callers+1, func(ctx context.Context, i int) error {
 		if i == c.callers {
 			return paced(ctx, rate, func(ctx context.Context) error {

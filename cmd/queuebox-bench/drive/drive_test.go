@@ -64,7 +64,7 @@ func TestBalanceKeepsTheBacklog(t *testing.T) {
 func TestStartsMeasureTheirOwnMessages(t *testing.T) {
 	m := &Meter{}
 	m.Open()
-	s := newStarts(m)
+	s := newStarts(m, 100)
 	body := s.body(100)
 	require.Len(t, body, 100)
 	s.handle(body)

@@ -51,7 +51,7 @@ func ServeEcho(ctx context.Context, address string, payload int) error {
 	now := timestamppb.Now()
 	e := &echo{claimed: &queueboxv1.ClaimResponse{ServerTime: now, Messages: []*queueboxv1.ClaimedMessage{{
 		Message: &queueboxv1.Message{
-			MessageId: echoID, Queue: "bench", Payload: make([]byte, payload), Attempt: 1, CreateTime: now, AvailableTime: now,
+			MessageId: echoID, Queue: "bench", Payload: []byte(randomText(payload)), Attempt: 1, CreateTime: now, AvailableTime: now,
 			State: queueboxv1.MessageState_MESSAGE_STATE_PROCESSING,
 		},
 		ClaimToken: echoToken, LeaseExpireTime: now, LeaseRemainingMs: 30_000,

@@ -36,10 +36,25 @@ func (m *Meter) Open() {
 	m.open.Store(true)
 }
 
-// Close ends it.
+// Close ends it; only the first call does, which is that of a load that knows its last message.
 func (m *Meter) Close() {
-	m.open.Store(false)
-	m.seconds = time.Since(m.begin).Seconds()
+	if m.open.CompareAndSwap(true, false) {
+		m.seconds = time.Since(m.begin).Seconds()
+	}
+}
+
+// countdown returns what counts the messages of a burn-down. The window ends with the last of n,
+// and so does the work, by end.
+func countdown(n int, m *Meter, end func()) func(done int) {
+	left := &atomic.Int64{}
+	left.Store(int64(n))
+	return func(done int) {
+		m.Done(done)
+		if left.Add(-int64(done)) <= 0 {
+			m.Close()
+			end()
+		}
+	}
 }
 
 // Done counts whole cycles.

@@ -1,7 +1,6 @@
 package drive
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,7 @@ type natsShape struct {
 	spec   Spec
 	conn   *nats.Conn
 	stream nats.JetStreamContext
-	body   []byte
+	bodies *bodies
 }
 
 const (
@@ -29,7 +28,7 @@ const (
 )
 
 func (n natsShape) open(_ context.Context, s Spec) (load, error) {
-	n.spec, n.body = s, bytes.Repeat([]byte{'x'}, s.Payload)
+	n.spec, n.bodies = s, newBodies(s.Payload, nil)
 	var err error
 	if n.conn, err = nats.Connect(s.Server); err != nil {
 		return nil, fmt.Errorf("nats: %w", err)
@@ -66,7 +65,7 @@ func (n *natsShape) publish(count int) error {
 	futures := make([]nats.PubAckFuture, count)
 	for i := range futures {
 		var err error
-		if futures[i], err = n.stream.PublishAsync(natsSubject, n.body); err != nil {
+		if futures[i], err = n.stream.PublishAsync(natsSubject, n.bodies.bytes()); err != nil {
 			return fmt.Errorf("nats: publish: %w", err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,7 +34,7 @@ type riverShape struct {
 	spec   Spec
 	pool   *pgxpool.Pool
 	insert *river.Client[pgx.Tx]
-	body   string
+	bodies *bodies
 }
 
 type riverArgs struct {
@@ -80,7 +79,7 @@ func (r riverShape) open(ctx context.Context, s Spec) (load, error) {
 	if r.single {
 		config.MaxConns += riverInserters
 	}
-	r.spec, r.body = s, strings.Repeat("x", s.Payload)
+	r.spec, r.bodies = s, newBodies(s.Payload, nil)
 	if r.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("river: %w", err)
 	}
@@ -102,7 +101,7 @@ func (r *riverShape) fill(ctx context.Context, n int) error {
 func (r *riverShape) insertMany(ctx context.Context, n int) error {
 	params := make([]river.InsertManyParams, n)
 	for i := range params {
-		params[i].Args = riverArgs{Body: r.body}
+		params[i].Args = riverArgs{Body: r.bodies.text()}
 	}
 	_, err := r.insert.InsertManyFast(ctx, params)
 	return err
@@ -178,7 +177,7 @@ func (r *riverShape) enqueue(ctx context.Context, n int) error {
 	if n > 1 {
 		return r.insertMany(ctx, n)
 	}
-	_, err := r.insert.Insert(ctx, riverArgs{Body: r.body}, nil)
+	_, err := r.insert.Insert(ctx, riverArgs{Body: r.bodies.text()}, nil)
 	return err
 }
 
@@ -186,20 +185,14 @@ func (r *riverShape) enqueue(ctx context.Context, n int) error {
 func (r *riverShape) burn(ctx context.Context, n int, begin func(), m *Meter) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	done := countdown(n, m, cancel)
 	begin()
-	left := n
-	return r.serve(ctx, riverCooldown, riverPoll, func(context.Context, riverArgs) error { return nil }, func() {
-		m.Done(1)
-		if left--; left == 0 {
-			m.Close()
-			cancel()
-		}
-	})
+	return r.serve(ctx, riverCooldown, riverPoll, func(context.Context, riverArgs) error { return nil }, func() { done(1) })
 }
 
 // latency uses the shortest cooldown and poll interval that River takes.
 func (r *riverShape) latency(ctx context.Context, rate int, m *Meter) error {
-	started := newStarts(m)
+	started := newStarts(m, r.spec.Payload)
 	return crowd(ctx, 2, func(ctx context.Context, i int) error {
 		if i == 0 {
 			return paced(ctx, rate, func(ctx context.Context) error {

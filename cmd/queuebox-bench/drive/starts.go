@@ -15,9 +15,11 @@ type starts struct {
 	meter  *Meter
 	number atomic.Int64
 	called sync.Map // number -> time.Time
+	// padding brings a body to its size.
+	padding *bodies
 }
 
-func newStarts(m *Meter) *starts { return &starts{meter: m} }
+func newStarts(m *Meter, size int) *starts { return &starts{meter: m, padding: newBodies(size, nil)} }
 
 // body makes the payload of the next message, which is enqueued at once.
 func (s *starts) body(size int) []byte {
@@ -25,7 +27,7 @@ func (s *starts) body(size int) []byte {
 	text := strconv.AppendInt(nil, n, 10)
 	text = append(text, ' ')
 	if extra := size - len(text); extra > 0 {
-		text = append(text, bytes.Repeat([]byte{'x'}, extra)...)
+		text = append(text, s.padding.bytes()[:extra]...)
 	}
 	s.called.Store(n, time.Now())
 	return text

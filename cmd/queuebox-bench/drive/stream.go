@@ -58,43 +58,62 @@ func (l *streams) cycle(ctx context.Context, m *Meter) error {
 		if i < producers {
 			return l.produce(ctx, l.stubs[i], b, m)
 		}
-		stream, err := l.start(ctx, i, streamCredit)
+		return l.work(ctx, i, m, func(n int) error { return b.start(ctx, n) }, func(n int) {
+			m.Done(n)
+			b.completed(n)
+		})
+	})
+}
+
+// burn works off n messages; nothing is enqueued beside it.
+func (l *streams) burn(ctx context.Context, n int, begin func(), m *Meter) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := countdown(n, m, cancel)
+	begin()
+	return crowd(ctx, connections, func(ctx context.Context, i int) error {
+		return l.work(ctx, i, m, func(int) error { return nil }, done)
+	})
+}
+
+// work completes what one stream delivers: begin comes before the messages of a frame are
+// handled, done once they are completed.
+func (l *streams) work(ctx context.Context, i int, m *Meter, begin func(n int) error, done func(n int)) error {
+	stream, err := l.start(ctx, i, streamCredit)
+	if err != nil {
+		return err
+	}
+	sent := map[int64]time.Time{}
+	for sequence := int64(2); ; sequence++ {
+		frame, err := stream.Recv()
 		if err != nil {
-			return err
+			return missing(err)
 		}
-		sent := map[int64]time.Time{}
-		for sequence := int64(2); ; sequence++ {
-			frame, err := stream.Recv()
-			if err != nil {
-				return missing(err)
-			}
-			if results := frame.GetSettleResults(); len(results) > 0 {
-				if err := settled(results); err != nil {
-					return err
-				}
-				m.Took(StepComplete, sent[frame.GetSequence()])
-				delete(sent, frame.GetSequence())
-				m.Done(len(results))
-				b.completed(len(results))
-			}
-			deliveries := frame.GetDeliveries()
-			if len(deliveries) == 0 {
-				continue
-			}
-			if err := b.start(ctx, len(deliveries)); err != nil {
+		if results := frame.GetSettleResults(); len(results) > 0 {
+			if err := settled(results); err != nil {
 				return err
 			}
-			sent[sequence] = time.Now()
-			err = stream.Send(&queueboxv1.WorkRequest{
-				Sequence:    sequence,
-				Credit:      int32(len(deliveries)),
-				Settlements: completions(l.spec.Queue, deliveries),
-			})
-			if err != nil {
-				return fmt.Errorf("send on a work stream: %w", err)
-			}
+			m.Took(StepComplete, sent[frame.GetSequence()])
+			delete(sent, frame.GetSequence())
+			done(len(results))
 		}
-	})
+		deliveries := frame.GetDeliveries()
+		if len(deliveries) == 0 {
+			continue
+		}
+		if err := begin(len(deliveries)); err != nil {
+			return err
+		}
+		sent[sequence] = time.Now()
+		err = stream.Send(&queueboxv1.WorkRequest{
+			Sequence:    sequence,
+			Credit:      int32(len(deliveries)),
+			Settlements: completions(l.spec.Queue, deliveries),
+		})
+		if err != nil {
+			return fmt.Errorf("send on a work stream: %w", err)
+		}
+	}
 }
 
 // produce enqueues batches as room comes.
@@ -114,7 +133,7 @@ func (l *streams) produce(ctx context.Context, s stubs, b *balance, m *Meter) er
 
 // latency lets one stream take what is enqueued singly.
 func (l *streams) latency(ctx context.Context, rate int, m *Meter) error {
-	started := newStarts(m)
+	started := newStarts(m, l.spec.Payload)
 	return crowd(ctx, 2, func(ctx context.Context, i int) error {
 		if i == 0 {
 			return paced(ctx, rate, func(ctx context.Context) error {

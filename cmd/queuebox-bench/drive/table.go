@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,9 +16,9 @@ type tableShape struct {
 	callers, batch int
 	archive        bool
 
-	spec Spec
-	pool *pgxpool.Pool
-	body string
+	spec   Spec
+	pool   *pgxpool.Pool
+	bodies *bodies
 }
 
 const (
@@ -75,7 +74,7 @@ func (t tableShape) open(ctx context.Context, s Spec) (load, error) {
 		return nil, fmt.Errorf("raw SQL: %w", err)
 	}
 	config.MaxConns = int32(t.callers)
-	t.spec, t.body = s, `{"body":"`+strings.Repeat("x", s.Payload)+`"}`
+	t.spec, t.bodies = s, newBodies(s.Payload, func(text string) string { return `{"body":"` + text + `"}` })
 	t.pool, err = pgxpool.NewWithConfig(ctx, config)
 	return &t, err
 }
@@ -93,11 +92,11 @@ func (t *tableShape) fill(ctx context.Context, n int) error {
 }
 
 func (t *tableShape) send(ctx context.Context, n int) error {
-	bodies := make([]string, n)
-	for i := range bodies {
-		bodies[i] = t.body
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = t.bodies.text()
 	}
-	ids, err := t.ids(ctx, tableSend, bodies)
+	ids, err := t.ids(ctx, tableSend, texts)
 	if err == nil && len(ids) != n {
 		err = errors.New("raw SQL: not all messages were sent")
 	}

@@ -10,17 +10,19 @@ import (
 )
 
 // workers runs the Worker of client/go with many handlers, each of which completes one message
-// and waits until that is durable. Producers beside it call EnqueueBatch on a client of their own.
+// and waits until that is durable. Producers beside it call EnqueueBatch, or many callers Enqueue, on a client of their own.
 type workers struct {
 	handlers int
+	// single is how many callers enqueue one message each; where it is 0, producers enqueue batches.
+	single int
 
 	spec              Spec
 	producing, client *queuebox.Client
-	body              []byte
+	bodies            *bodies
 }
 
 func (w workers) open(_ context.Context, s Spec) (load, error) {
-	w.spec, w.body = s, make([]byte, s.Payload)
+	w.spec, w.bodies = s, newBodies(s.Payload, nil)
 	var err error
 	quiet := queuebox.WithLogger(slog.New(slog.DiscardHandler))
 	if w.producing, err = queuebox.Dial(s.Server, quiet); err != nil {
@@ -47,9 +49,13 @@ func (w *workers) fill(ctx context.Context, n int) error {
 }
 
 func (w *workers) enqueue(ctx context.Context, n int) error {
+	if n == 1 {
+		_, err := w.producing.Enqueue(ctx, w.spec.Queue, queuebox.NewMessage{Payload: w.bodies.bytes()})
+		return err
+	}
 	batch := make([]queuebox.NewMessage, n)
 	for i := range batch {
-		batch[i].Payload = w.body
+		batch[i].Payload = w.bodies.bytes()
 	}
 	_, err := w.producing.EnqueueBatch(ctx, w.spec.Queue, batch)
 	return err
@@ -62,8 +68,12 @@ func (w *workers) run(ctx context.Context, handler queuebox.Handler) error {
 
 func (w *workers) cycle(ctx context.Context, m *Meter) error {
 	b := newBalance(producerBalance)
-	return crowd(ctx, producers+1, func(ctx context.Context, i int) error {
-		if i == producers {
+	enqueuers, batch := producers, producerBatch
+	if w.single > 0 {
+		enqueuers, batch = w.single, 1
+	}
+	return crowd(ctx, enqueuers+1, func(ctx context.Context, i int) error {
+		if i == enqueuers {
 			return w.run(ctx, func(_ context.Context, h *queuebox.Handle) error {
 				if b.start(ctx, 1) != nil {
 					_, err := h.Release(context.WithoutCancel(ctx), 0) // the window is over
@@ -81,21 +91,21 @@ func (w *workers) cycle(ctx context.Context, m *Meter) error {
 			})
 		}
 		for {
-			if err := b.reserve(ctx, producerBatch); err != nil {
+			if err := b.reserve(ctx, batch); err != nil {
 				return err
 			}
 			start := time.Now()
-			if err := w.enqueue(ctx, producerBatch); err != nil {
+			if err := w.enqueue(ctx, batch); err != nil {
 				return err
 			}
 			m.Took(StepEnqueue, start)
-			b.enqueued(producerBatch)
+			b.enqueued(batch)
 		}
 	})
 }
 
 func (w *workers) latency(ctx context.Context, rate int, m *Meter) error {
-	started := newStarts(m)
+	started := newStarts(m, w.spec.Payload)
 	return crowd(ctx, 2, func(ctx context.Context, i int) error {
 		if i == 0 {
 			return paced(ctx, rate, func(ctx context.Context) error {

@@ -21,6 +21,16 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+func TestBusyIsAllButIdle(t *testing.T) {
+	got, err := busy("cpu  1 2 3 1000 2000 4 5 6 7 8\ncpu0 9 9 9 9 9 9 9 9 9 9\n")
+	require.NoError(t, err)
+	require.Equal(t, 210*time.Millisecond, got)
+	for _, bad := range []string{"", "cpu 1 2 3", "cpu 1 x 3 4 5 6 7 8 9"} {
+		_, err := busy(bad)
+		require.Error(t, err, bad)
+	}
+}
+
 func TestDescends(t *testing.T) {
 	all := map[int]times{10: {parent: 1}, 11: {parent: 10}, 12: {parent: 11}, 20: {parent: 1}, 30: {parent: 31}, 31: {parent: 30}}
 	require.True(t, descends(all, 12, 10))

@@ -33,10 +33,16 @@ type Measure struct {
 	Postgres string   `json:"postgres"`
 	Settings []string `json:"settings"`
 	// Window is the length of one in seconds, Rounds how many each contender had.
-	Window  float64 `json:"window"`
-	Rounds  int     `json:"rounds"`
-	Payload int     `json:"payload"`
-	Backlog int     `json:"backlog"`
+	Window float64 `json:"window"`
+	Rounds int     `json:"rounds"`
+	// Warmup is in seconds, too.
+	Warmup float64 `json:"warmup,omitempty"`
+	// Command is the command line of the run.
+	Command string `json:"command,omitempty"`
+	// Quick is set for a smoke test, whose figures mean nothing.
+	Quick   bool `json:"quick,omitempty"`
+	Payload int  `json:"payload"`
+	Backlog int  `json:"backlog"`
 
 	Contenders []Contender `json:"contenders"`
 }
@@ -60,8 +66,12 @@ type Window struct {
 	ClientCPU   float64 `json:"client_cpu"`
 	ServerCPU   float64 `json:"server_cpu"`
 	DatabaseCPU float64 `json:"database_cpu"`
-	Statements  float64 `json:"statements"`
-	WAL         float64 `json:"wal"`
+	// MachineCPU is the processor time of everything on the machine, LoadBefore the load average of
+	// the minute before the window.
+	MachineCPU float64 `json:"machine_cpu,omitempty"`
+	LoadBefore float64 `json:"load_before,omitempty"`
+	Statements float64 `json:"statements"`
+	WAL        float64 `json:"wal"`
 }
 
 // Rate is messages a second.
@@ -95,6 +105,26 @@ var (
 	Statements Figure = func(w *Window) float64 { return w.per(w.Statements, float64(w.Messages)) }
 	WAL        Figure = func(w *Window) float64 { return w.per(w.WAL, float64(w.Messages)) }
 )
+
+// Others is how many cores the rest of the machine used in a window: all that is not of the client,
+// the server or the database.
+func (w *Window) Others() float64 {
+	if w.MachineCPU <= 0 || AllCPU(w) == unknown {
+		return unknown
+	}
+	return max(0, w.per(w.MachineCPU-w.ClientCPU-w.ServerCPU-w.DatabaseCPU, w.Seconds))
+}
+
+// Calls is how many calls of a step a window has, behind its percentiles.
+func Calls(step string) Figure {
+	return func(w *Window) float64 {
+		s, ok := w.Steps[step]
+		if !ok || s.Count == 0 {
+			return unknown
+		}
+		return float64(s.Count)
+	}
+}
 
 // Percentile is a figure of a step: 50, 95 or 99.
 func Percentile(step string, p int) Figure {

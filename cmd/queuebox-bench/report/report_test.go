@@ -156,6 +156,52 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+// TestAPageTellsItsConditions: command, load, calls and the true length of windows.
+func TestAPageTellsItsConditions(t *testing.T) {
+	r := sample()
+	m := &r.Measures[0]
+	m.Command, m.Warmup = "queuebox-bench --rounds=3", 1
+	for i := range m.Contenders {
+		for j := range m.Contenders[i].Windows {
+			w := &m.Contenders[i].Windows[j]
+			w.LoadBefore, w.MachineCPU = float64(i+j)+1, 1.25
+		}
+	}
+	text := r.Markdown()
+	for _, want := range []string{
+		"by `queuebox-bench --rounds=3`", "windows of 3.0 s after a warm-up of 1.0 s", "load average before a window was 1.00–4.00", "used 0.25 cores",
+		"calls behind these", "figures are the median",
+	} {
+		require.Contains(t, text, want)
+	}
+	m.Name, m.Rounds = Published, 2
+	require.Contains(t, r.Markdown(), "windows of 1.00 s (each from")
+	require.Contains(t, r.Markdown(), "mean of two")
+}
+
+// TestQuickJudgesNothing: neither in a table nor beside measures that mean something.
+func TestQuickJudgesNothing(t *testing.T) {
+	r := sample()
+	r.Measures[0].Quick = true
+	require.Empty(t, r.Verdicts())
+	var s strings.Builder
+	require.NoError(t, r.Table(&s))
+	require.Contains(t, s.String(), "mean nothing")
+	require.NotContains(t, s.String(), "Targets")
+	r.Put(Measure{Name: Alone}, []string{Throughput, Alone})
+	for _, v := range r.Verdicts() {
+		require.Equal(t, "not measured", v.Word(), v.What)
+	}
+}
+
+// TestLikeForLikeIsNoTarget: it stands beside one and is neither met nor missed.
+func TestLikeForLikeIsNoTarget(t *testing.T) {
+	r := sample()
+	r.Measures[0].Contenders = append(r.Measures[0].Contenders,
+		Contender{Name: "queuebox-unary-64", Windows: []Window{window(1, 100)}}, Contender{Name: riverOne, Windows: []Window{window(1, 200)}})
+	require.Contains(t, r.Markdown(), "| – like for like: plain unary against River inserting singly, 64 callers each | – | 0.50x | no target |")
+}
+
 func TestCellIsOneLine(t *testing.T) {
 	require.Equal(t, "a b / c", oneLine("a\n  b | c\n"))
 	require.Len(t, []rune(oneLine(strings.Repeat("ü", 500))), 201)

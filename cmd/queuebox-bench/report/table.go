@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/queuebox/queuebox/cmd/queuebox-bench/drive"
 )
 
 // column is one of a table of contenders.
@@ -38,6 +40,20 @@ func steps(step string) func(*Contender) string {
 		}
 		return strings.Join(parts, " / ")
 	}
+}
+
+// calls shows how many calls of each step a window has: a percentile of few says little.
+func calls(c *Contender) string {
+	var parts []string
+	for _, step := range []string{drive.StepEnqueue, drive.StepClaim, drive.StepComplete, drive.StepStart} {
+		if v, ok := c.Median(Calls(step)); ok {
+			parts = append(parts, Number(v, 0))
+		}
+	}
+	if len(parts) == 0 {
+		return "–"
+	}
+	return strings.Join(parts, " / ")
 }
 
 // Number writes a number with three significant digits or so: digits after the point are only
@@ -75,6 +91,7 @@ func (m *Measure) columns() []column {
 		{"claim p50/p95/p99 ms", steps("claim")},
 		{"complete p50/p95/p99 ms", steps("complete")},
 		{"enqueue to start p50/p95/p99 ms", steps("enqueue-to-start")},
+		{"calls behind these, a window", calls},
 		{"CPU µs/message client", figure(ClientCPU, 1)},
 		{"server", figure(ServerCPU, 1)},
 		{"database", figure(DatabaseCPU, 1)},
@@ -98,7 +115,7 @@ func (r *Report) Table(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i := range r.Measures {
 		m := &r.Measures[i]
-		_, _ = fmt.Fprintf(tw, "\n%s\n", m.Title)
+		_, _ = fmt.Fprintf(tw, "\n%s\n%s\n", m.Title, m.conditions())
 		columns := m.columns()
 		_, _ = fmt.Fprint(tw, "contender")
 		for _, c := range columns {
@@ -117,6 +134,9 @@ func (r *Report) Table(w io.Writer) error {
 			}
 			_, _ = fmt.Fprintln(tw)
 		}
+	}
+	if slices.ContainsFunc(r.Measures, func(m Measure) bool { return m.Quick }) {
+		_, _ = fmt.Fprint(tw, "\nFigures of --quick mean nothing; no target is judged by them.\n")
 	}
 	// A page has room for what was not measured.
 	if verdicts := slices.DeleteFunc(r.Verdicts(), func(v Verdict) bool { return !v.Known }); len(verdicts) > 0 {

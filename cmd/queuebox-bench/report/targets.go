@@ -10,6 +10,8 @@ import (
 type Verdict struct {
 	What, Target, Measured string
 	Known, Met             bool
+	// Beside is set where there is no target: it only stands beside one, with like for like.
+	Beside bool
 }
 
 // Word is met, not met or not measured.
@@ -17,6 +19,8 @@ func (v *Verdict) Word() string {
 	switch {
 	case !v.Known:
 		return "not measured"
+	case v.Beside:
+		return "no target"
 	case v.Met:
 		return "met"
 	}
@@ -59,6 +63,11 @@ func faster(what, measure, a, b string, bound, stretch float64) target {
 	return target{what: what, measure: measure, a: a, b: b, fa: Rate, fb: Rate, least: true, bound: bound, stretch: stretch}
 }
 
+// beside compares what a target does not: like with like. It has no bound.
+func beside(what, a, b string) target {
+	return target{what: "– like for like: " + what, measure: Throughput, a: a, b: b, fa: Rate, fb: Rate}
+}
+
 // atMost asks that a figure of a is at most bound times that of b.
 func atMost(what, measure, a, b string, f Figure, bound float64) target {
 	return target{what: what, measure: measure, a: a, b: b, fa: f, fb: f, bound: bound}
@@ -75,9 +84,12 @@ func targets() []target {
 		faster("batch 1000, an ordering key on every message, 10k keys, against unkeyed", Ordering, "queuebox-batch-1000-keyed", batch1000, 0.5, 0),
 		faster("8 hot keys, 8 workers, against joining switched off", Ordering, "queuebox-hot-keys", "queuebox-hot-keys-unjoined", 2, 0),
 		faster("Go Worker, 2000 handlers, against River", Throughput, worker2000, rivers, 3, 0),
-		faster("Go Worker, 2000 handlers, against River inserting singly", Throughput, worker2000, riverOne, 7, 0),
-		faster("Go Worker, 256 handlers, against plain unary with 256 callers", Throughput, "queuebox-worker-256", unary256, 2.5, 0),
-		faster("plain unary, 256 callers, against River inserting singly", Throughput, unary256, riverOne, 1, 0),
+		faster("Go Worker, 2000 handlers, enqueued in batches of 1000, against River inserting singly", Throughput, worker2000, riverOne, 7, 0),
+		beside("Go Worker, 2000 handlers, against River, each enqueued singly by 64 callers", "queuebox-worker-2000-single", riverOne),
+		faster("Go Worker, 256 handlers, enqueued in batches of 1000, against plain unary with 256 callers", Throughput, "queuebox-worker-256", unary256, 2.5, 0),
+		beside("Go Worker, 256 handlers, against plain unary, each enqueued singly by 256 callers", "queuebox-worker-256-single", unary256),
+		faster("plain unary, 256 callers, against River inserting singly from 64 callers", Throughput, unary256, riverOne, 1, 0),
+		beside("plain unary against River inserting singly, 64 callers each", "queuebox-unary-64", riverOne),
 		faster("plain unary, 256 callers, against raw SQL singly, 16 connections", Throughput, unary256, "pgmq-delete-1", 5, 0),
 		faster("plain unary, 256 callers, against an echo server", Throughput, unary256, "echo", 0.6, 0),
 		atMost("WAL a message, batch 1000, against River", Throughput, batch1000, rivers, WAL, 0.25),
@@ -98,10 +110,18 @@ func targets() []target {
 	return all
 }
 
+// judged is a measure whose figures mean something; nil where there is none.
+func (r *Report) judged(name string) *Measure {
+	if m := r.Measure(name); m != nil && !m.Quick {
+		return m
+	}
+	return nil
+}
+
 // Verdicts judges every target; those of which a contender did not run are not measured.
 func (r *Report) Verdicts() []Verdict {
-	if len(r.Measures) == 0 {
-		return nil
+	if !slices.ContainsFunc(r.Measures, func(m Measure) bool { return !m.Quick }) {
+		return nil // there is nothing, or nothing that means anything
 	}
 	var out []Verdict
 	for _, t := range targets() {
@@ -116,16 +136,22 @@ func (t *target) judge(r *Report) Verdict {
 		word = "at least"
 	}
 	v := Verdict{What: t.what, Target: fmt.Sprintf("%s %sx", word, Number(t.bound, 2))}
+	if t.bound == 0 {
+		v.Target, v.Beside = "–", true
+	}
 	if t.stretch > 0 {
 		v.Target += fmt.Sprintf(" (stretch %sx)", strings.TrimSuffix(Number(t.stretch, 1), ".0"))
 	}
-	m := r.Measure(t.measure)
+	m := r.judged(t.measure)
 	ratio, ok := CompareTwo(m.Contender(t.a), t.fa, m.Contender(t.b), t.fb)
 	if !ok {
 		v.Measured = "–"
 		return v
 	}
 	v.Known, v.Measured = true, ratio.String()+"x"
+	if v.Beside {
+		return v
+	}
 	if t.least {
 		v.Met = ratio.Median >= t.bound
 	} else {
@@ -137,7 +163,7 @@ func (t *target) judge(r *Report) Verdict {
 // statements judges the number of statements of the plain calls.
 func (r *Report) statements() Verdict {
 	v := Verdict{What: "statements a message, plain unary, 256 callers", Target: "at most 0.2", Measured: "–"}
-	c := r.Measure(Throughput).Contender(unary256)
+	c := r.judged(Throughput).Contender(unary256)
 	if c == nil {
 		return v
 	}
@@ -150,7 +176,7 @@ func (r *Report) statements() Verdict {
 // alone judges one caller: a completion against the bare statement plus an echo call.
 func (r *Report) alone() Verdict {
 	v := Verdict{What: "one caller alone, p50 of Complete against the bare statement plus an echo call", Target: "at most 1.20x", Measured: "–"}
-	m := r.Measure(Alone)
+	m := r.judged(Alone)
 	p50 := Percentile("complete", 50)
 	ours, bare, echo := m.Contender("queuebox-unary-1"), m.Contender("bare-statement"), m.Contender("echo-1")
 	if ours == nil || bare == nil || echo == nil {

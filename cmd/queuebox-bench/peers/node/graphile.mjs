@@ -15,7 +15,7 @@ if (spec.load === "graphile-worker-local") {
 }
 const utils = await makeWorkerUtils({ connectionString: spec.database, maxPoolSize: 4, logger: quiet });
 
-const add = (n) => utils.addJobs(Array.from({ length: n }, () => ({ identifier: "bench", payload: { body } })));
+const add = (n) => utils.addJobs(Array.from({ length: n }, () => ({ identifier: "bench", payload: { body: body() } })));
 
 async function fill(n) {
   for (; n > 0; n -= batch) await add(Math.min(n, batch));

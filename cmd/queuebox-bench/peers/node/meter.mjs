@@ -1,6 +1,8 @@
 // The other side of package drive: counts while a window is open, keeps a standing backlog
 // standing, and tells of the window in lines of JSON.
 
+import { randomBytes } from "node:crypto";
+
 export const spec = JSON.parse(process.argv[2]);
 const ms = (ns) => ns / 1e6;
 
@@ -91,7 +93,12 @@ export class Balance {
   }
 }
 
-export const body = "x".repeat(spec.payload);
+// The bodies are random texts, as in package drive, so that nothing can compress them.
+const bodies = Array.from({ length: 256 }, () => randomBytes(spec.payload).toString("base64url").slice(0, spec.payload));
+let bodyNumber = 0;
+
+// body is the body of one more message.
+export const body = () => bodies[bodyNumber++ % bodies.length];
 
 // fail ends the process: a window with an error in it is none.
 export function fail(error) {

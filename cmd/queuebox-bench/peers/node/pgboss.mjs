@@ -11,7 +11,7 @@ const queue = "bench";
 const boss = new PgBoss({ connectionString: spec.database, max: callers + 4 });
 boss.on("error", fail);
 
-const insert = (n) => boss.insert(queue, Array.from({ length: n }, () => ({ data: { body } })));
+const insert = (n) => boss.insert(queue, Array.from({ length: n }, () => ({ data: { body: body() } })));
 
 async function caller(meter) {
   for (;;) {
