@@ -45,7 +45,7 @@ func splice(page, section string) (string, error) {
 
 // howFormed says what a figure of the section is.
 const howFormed = `A figure in a table is formed column by column over the windows of a contender: the median of them, which of two windows is their mean. A
-percentile is that of the calls of one window; over the windows it is formed in the same way. A ratio divides the figures of one round, and stands as the median of the rounds (of two
+percentile is that of the calls of one window, whose numbers stand in a column of their own in the order of the steps; over the windows it is formed in the same way. A ratio divides the figures of one round, and stands as the median of the rounds (of two
 rounds the mean), with the least and the most of them in parentheses. So it is not the ratio of two figures of a table, and where least and most lie far apart neither
 of them is worth much. This holds for the ratios that look good as well as for the others: a p99 of one bad moment of a peer makes a target met as that of one of ours makes it missed.
 
@@ -115,13 +115,13 @@ func (m *Measure) conditions() string {
 	if m.Name == Published && seconds != "" {
 		windows = seconds // each ends with its last message
 	}
-	fmt.Fprintf(&s, "; %d rounds of windows of %s s", m.Rounds, windows)
+	fmt.Fprintf(&s, "; rounds: %d, windows of %s s", m.Rounds, windows)
 	if m.Name == Published {
 		s.WriteString(" (each from the start of the client's work to its last message, without a warm-up)")
 	} else if m.Warmup > 0 {
 		fmt.Fprintf(&s, " after a warm-up of %s s", Number(m.Warmup, 1))
 	}
-	fmt.Fprintf(&s, ", figures are the %s; payload %s bytes", m.middle(), Number(float64(m.Payload), 0))
+	fmt.Fprintf(&s, ", a figure is the %s; payload %s bytes", m.middle(), Number(float64(m.Payload), 0))
 	if m.Name != LatencyOf {
 		fmt.Fprintf(&s, ", backlog %s", Number(float64(m.Backlog), 0))
 	}
@@ -139,7 +139,7 @@ func (m *Measure) conditions() string {
 func (m *Measure) middle() string {
 	switch m.Rounds {
 	case 1:
-		return "only one"
+		return "only window"
 	case 2:
 		return "mean of two"
 	}

@@ -170,7 +170,7 @@ func TestAPageTellsItsConditions(t *testing.T) {
 	text := r.Markdown()
 	for _, want := range []string{
 		"by `queuebox-bench --rounds=3`", "windows of 3.0 s after a warm-up of 1.0 s", "load average before a window was 1.00–4.00", "used 0.25 cores",
-		"calls behind these", "figures are the median",
+		"calls behind these", "a figure is the median",
 	} {
 		require.Contains(t, text, want)
 	}
