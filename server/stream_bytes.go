@@ -14,6 +14,9 @@ import (
 // that of its answer.
 const itemBytes = 1 << 10
 
+// flightBytes is about what a frame takes besides, while it is being answered.
+const flightBytes = 4 << 10
+
 // streamBytes bounds what the frames of all Work and Heartbeat streams take together, from when
 // they are decoded until their answers are sent, and the deliveries that wait to be sent. Each
 // stream bounds the number of its frames by itself, but there may be many streams, and frames are
@@ -118,7 +121,7 @@ func frameBytes(frame proto.Message, items int) int64 {
 	if items == 0 {
 		return 0 // it is answered with a few bytes, or not at all
 	}
-	return int64(proto.Size(frame)) + int64(items)*itemBytes
+	return int64(proto.Size(frame)) + int64(items)*itemBytes + flightBytes
 }
 
 // deliveryBytes is about what messages take until they are sent.

@@ -16,8 +16,10 @@ import (
 
 const (
 	// workFlights is how many frames of one stream may be answered at a time. While as many
-	// are under way, or their answers are not sent, the server reads no other.
-	workFlights = 4
+	// are under way, or their answers are not sent, the server reads no other. A frame whose
+	// message somebody holds is under way for seconds, and those behind it must not wait as long:
+	// a renewal among them may be urgent. What they take is bounded in bytes, over all streams.
+	workFlights = 256
 	// maxCredit bounds the credit that a stream has in hand.
 	maxCredit = 100_000
 )

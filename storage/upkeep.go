@@ -52,7 +52,8 @@ type SweepResult struct {
 	// name one too many.
 	Ready []int32
 	// Overdue names the queues in which a page has met messages whose lease is over and which a
-	// claim may take, each with the earliest ready time of them: whoever granted the lease may be
+	// claim may take, and on a backend that heeds ClaimParams.DueFrom those whose delay was over
+	// some seconds ago, each with the earliest ready time of them: whoever granted the lease may be
 	// gone, and a scan hint of somebody else may lie behind them (W7). In no order. A sweep of Refs
 	// need not tell.
 	Overdue []QueueReady

@@ -447,7 +447,8 @@ func (d *Dispatcher) LeasesCut(queueID int32, positions []int64) {
 	time.AfterFunc(cutAgain, func() { d.Announce(queueID, since) })
 }
 
-// Overdue says that a queue has messages whose lease is over, and which are ready from a time of the
+// Overdue says that a queue has messages that should have been claimed by now: their lease or their delay
+// is over, and they are ready from a time of the
 // database's clock on. Those of this server's own leases it knows by itself; others a claim would
 // pass over that starts behind them, until somebody looks below (W7).
 func (d *Dispatcher) Overdue(queueID int32, ready time.Time) {

@@ -87,6 +87,7 @@ type suspect struct {
 type sunk struct {
 	all *place
 	at  map[int32]place
+	due time.Time // of the first delayed message that became known, zero where none did
 }
 
 func (s *sunk) lower(priority int32, p place) {
@@ -139,21 +140,34 @@ func (f *fronts) lower(priority int32, p place) {
 	f.look.lower(priority, p)
 }
 
+// lowerDue says that a delayed message may be due since then.
+func (f *fronts) lowerDue(ready time.Time) {
+	if ready.Before(f.due) {
+		f.due = ready
+	}
+	if c := f.claim; c != nil && (c.due.IsZero() || ready.Before(c.due)) {
+		c.due = ready
+	}
+}
+
 // lowerAll says that a row of any priority may be claimable, with this ready time or a later one.
 func (f *fronts) lowerAll(ready time.Time) {
 	p := placeAt(ready)
 	for _, old := range f.at {
 		old.place = old.min(p)
 	}
-	if ready.Before(f.due) {
-		f.due = ready
-	}
+	f.lowerDue(ready)
 	f.claim.lowerAll(p)
 	f.look.lowerAll(p)
 }
 
-// hides tells whether a claim would start behind a place, in any priority.
-func (f *fronts) hides(p place) bool {
+// hides tells whether a claim would start behind what is ready since then, in any priority or
+// among the delayed.
+func (f *fronts) hides(ready time.Time) bool {
+	if ready.Before(f.due) {
+		return true
+	}
+	p := placeAt(ready)
 	for _, at := range f.at {
 		if p.before(at.place) {
 			return true
@@ -241,8 +255,8 @@ func (f *fronts) end(res storage.ClaimResult) {
 	limit := placeAt(res.Now.Add(-nearMargin))
 	if limit := res.Now.Add(-nearMargin); res.DueEnd || limit.Before(f.due) {
 		f.due = limit
-		if meanwhile != nil && meanwhile.all != nil && meanwhile.all.before(placeAt(limit)) {
-			f.due = time.UnixMicro(meanwhile.all.ready)
+		if meanwhile != nil && !meanwhile.due.IsZero() && meanwhile.due.Before(limit) {
+			f.due = meanwhile.due
 		}
 	}
 	f.turn++
@@ -330,8 +344,9 @@ func (f *fronts) endLook(res storage.FirstReadyResult) (found bool) {
 	meanwhile := f.look
 	f.look = nil
 	limit := placeAt(res.Now.Add(-nearMargin))
-	if !res.Due.IsZero() && res.Due.Before(f.due) {
-		f.due, found = res.Due, true
+	if !res.Due.IsZero() {
+		found = res.Due.Before(f.due)
+		f.lowerDue(res.Due)
 	}
 	for _, r := range res.Priorities {
 		at := f.at[r.Priority]

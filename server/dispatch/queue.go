@@ -284,7 +284,7 @@ func (q *queue) wakeSince(since time.Time) {
 func (q *queue) overdueSince(ready time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.fronts.hides(placeAt(ready)) {
+	if q.fronts.hides(ready) {
 		q.fronts.lowerAll(ready)
 		q.happened()
 	}

@@ -6,7 +6,7 @@
 -- next page, which starts after the row that is returned. Ends: 5 cancelled, else the reason.
 -- A message with an ordering key (its position is odd) is only told of, and is ended by a second
 -- run ($8) between lock_keys.sql and promote.sql, where its key could be locked.
--- What a page meets whose lease is over and which a claim may take is told of, by queue (W7).
+-- What a page meets whose lease is over, or whose delay has long been, and which a claim may take is told of, by queue (W7).
 -- Leans on message_pkey and ordering_key_pkey; writes dead_pkey and dead_finish.
 WITH page AS MATERIALIZED (
     SELECT m.queue_id, m.position, m.state, m.lease_end, m.expire_time, m.attempt, m.max_attempts, m.cancel_requested,
@@ -149,7 +149,10 @@ CROSS JOIN (
     FROM (
         SELECT p.queue_id, min(p.ready_time) AS ready_time
         FROM page p
-        WHERE p.state = 1 AND p.place = 0 AND p.lease_end <= clock_timestamp() AND NOT p.cancel_requested
+        WHERE (p.state = 1 AND p.place = 0 AND p.lease_end <= clock_timestamp()
+               -- What a claim should have moved long ago: its row was locked then.
+            OR p.state = 0 AND p.place = 1 AND p.ready_time <= clock_timestamp() - interval '3 seconds')
+          AND NOT p.cancel_requested
           AND (p.expire_time IS NULL OR p.expire_time > clock_timestamp()) AND (p.max_attempts = 0 OR p.attempt < p.max_attempts)
         GROUP BY p.queue_id
     ) o
