@@ -176,7 +176,7 @@ func (c *runCmd) take(ctx context.Context, s *session, m *measure) (*report.Meas
 		Name: m.name, Title: m.title, Taken: time.Now().UTC().Truncate(time.Second),
 		Revision: s.revision, Machine: s.machine, Postgres: s.postgres.Version, Settings: s.settings(),
 		Window: c.Window.Seconds(), Rounds: c.Rounds, Payload: m.payload, Backlog: c.standing(m),
-		Command: commandLine(), Warmup: c.Warmup.Seconds(), Quick: c.Quick,
+		Bodies: drive.Bodies, Command: commandLine(), Warmup: c.Warmup.Seconds(), Quick: c.Quick,
 	}
 	out.Contenders = make([]report.Contender, len(m.contenders))
 	all := make([]*running, 0, len(m.contenders))

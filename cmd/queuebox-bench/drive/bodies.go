@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 )
 
+// Bodies says what a payload consists of.
+const Bodies = "random text"
+
 // bodies are the payloads of all contenders: random texts, which neither a database nor a server
 // can make smaller. They are texts and not bytes, since some queues take JSON alone. There is a
 // store of them, drawn before the window, so that drawing costs nobody anything while it runs.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -121,7 +122,7 @@ func (m *Measure) conditions() string {
 	} else if m.Warmup > 0 {
 		fmt.Fprintf(&s, " after a warm-up of %s s", Number(m.Warmup, 1))
 	}
-	fmt.Fprintf(&s, ", a figure is the %s; payload %s bytes", m.middle(), Number(float64(m.Payload), 0))
+	fmt.Fprintf(&s, ", a figure is the %s; payload %s bytes of %s", m.middle(), Number(float64(m.Payload), 0), cmp.Or(m.Bodies, "one letter repeated"))
 	if m.Name != LatencyOf {
 		fmt.Fprintf(&s, ", backlog %s", Number(float64(m.Backlog), 0))
 	}

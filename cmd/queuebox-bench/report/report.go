@@ -42,7 +42,9 @@ type Measure struct {
 	// Quick is set for a smoke test, whose figures mean nothing.
 	Quick   bool `json:"quick,omitempty"`
 	Payload int  `json:"payload"`
-	Backlog int  `json:"backlog"`
+	// Bodies says what a payload consists of; empty is one letter repeated, as it was at first.
+	Bodies  string `json:"bodies,omitempty"`
+	Backlog int    `json:"backlog"`
 
 	Contenders []Contender `json:"contenders"`
 }
