@@ -46,8 +46,8 @@ func splice(page, section string) (string, error) {
 
 // howFormed says what a figure of the section is.
 const howFormed = `A figure in a table is formed column by column over the windows of a contender: the median of them, which of two windows is their mean. A
-percentile is that of the calls of one window, whose numbers stand in a column of their own in the order of the steps; over the windows it is formed in the same way. A ratio divides the figures of one round, and stands as the median of the rounds (of two
-rounds the mean), with the least and the most of them in parentheses. So it is not the ratio of two figures of a table, and where least and most lie far apart neither
+percentile is that of the calls of one window, whose numbers stand in a column of their own in the order of the steps; over the windows it is formed in the
+same way. A ratio divides the figures of one round, and stands as the median of the rounds (of two rounds the mean), with the least and the most of them in parentheses. So it is not the ratio of two figures of a table, and where least and most lie far apart neither
 of them is worth much. This holds for the ratios that look good as well as for the others: a p99 of one bad moment of a peer makes a target met as that of one of ours makes it missed.
 
 Three targets are set between unlike things, a batch of 1000 against single calls or 256 callers against 64. The line below each has the same with like on both sides.
