@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/internal/worktest"
 	"github.com/queuebox/queuebox/storage/faults"
 )
 
@@ -70,4 +71,34 @@ func TestD3AWorkStreamEndsWithoutItsDatabase(t *testing.T) {
 	require.True(t, h.metric("queuebox_work_leases_ended_total 0"))
 	_, err = h.Complete(h.ctx(), completeItem(m).GetComplete())
 	require.NoError(t, err)
+}
+
+// TestD8AStreamThatIsGoneLogsNoError: nobody would read the answers of its frames, and that it went
+// is no error of the server.
+func TestD8AStreamThatIsGoneLogsNoError(t *testing.T) {
+	h := serve(t)
+	h.enqueueMany(2)
+	ctx, cancel := context.WithCancel(h.ctx())
+	defer cancel()
+	w := h.work(ctx, 2, func(*queueboxv1.WorkStart) {})
+	ms := w.Take(2)
+	gate := make(chan struct{})
+	h.faults.Inject(faults.Settle, faults.Fault{Strike: func() { <-gate }})
+	w.Write(worktest.Completions(1, ms[0]))
+	h.eventually("the first settlement is under way", func() bool { return h.faults.Calls(faults.Settle) > 0 })
+	w.Write(worktest.Completions(2, ms[1]))
+	waiting := func() (items int) {
+		h.server.api.join.Waiting(func(lane string, n int) {
+			if lane == "settle" {
+				items = n
+			}
+		})
+		return items
+	}
+	h.eventually("the second one waits for it", func() bool { return waiting() == 1 })
+	cancel()
+	h.eventually("the second one has left", func() bool { return waiting() == 0 })
+	close(gate)
+	h.eventually("it is gone", func() bool { return h.metric("queuebox_work_streams 0") })
+	require.NotContains(t, h.log.String(), "internal error")
 }

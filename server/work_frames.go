@@ -88,6 +88,9 @@ func (w *work) frame(ctx context.Context, req *queueboxv1.WorkRequest) (resp *qu
 	if items := req.GetRenewals(); len(items) > 0 {
 		results, at, err := a.renewResults(ctx, w.start.GetQueue(), items, w.watch)
 		if err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx) // the stream is gone, and nobody would read the answer
+			}
 			results = a.failedRenewals(ctx, items, err)
 		}
 		resp.RenewResults, now = results, at
@@ -98,6 +101,9 @@ func (w *work) frame(ctx context.Context, req *queueboxv1.WorkRequest) (resp *qu
 		}
 		results, at, err := a.settleItems(ctx, "settlements", items)
 		if err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			results = a.failedSettlements(ctx, items, err)
 		}
 		if resp.SettleResults = results; !at.IsZero() {

@@ -248,6 +248,7 @@ func (b *placeBatch) place(ctx context.Context, r *incomingRow, res *storage.Pla
 		if err := b.reuse(ctx, r, attributes, position); err != nil {
 			return err
 		}
+	case storage.EnqueueHeld: // nobody else writes here
 	}
 	_, err = b.c.exec(ctx, qOwnIncomingDelete, r.id)
 	return err
