@@ -143,11 +143,11 @@ func (r *riverShape) serve(ctx context.Context, cooldown, poll time.Duration, wo
 }
 
 func (r *riverShape) cycle(ctx context.Context, m *Meter) error {
-	b := newBalance(producerBalance)
-	inserters, batch := producers, producerBatch
+	inserters, batch, between := producers, producerBatch, producerBalance
 	if r.single {
-		inserters, batch = riverInserters, 1
+		inserters, batch, between = riverInserters, 1, singleBalance
 	}
+	b := newBalance(between)
 	return crowd(ctx, inserters+1, func(ctx context.Context, i int) error {
 		if i == inserters {
 			return r.serve(ctx, riverCooldown, riverPoll, func(context.Context, riverArgs) error {

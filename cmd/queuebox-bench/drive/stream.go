@@ -23,6 +23,9 @@ const (
 	producers       = 2
 	producerBatch   = 1000
 	producerBalance = 8000
+	// singleBalance is that of those who enqueue singly: it is full before the warm-up is over, so
+	// that as much is enqueued in a window as is completed.
+	singleBalance = 2000
 )
 
 func openStream(ctx context.Context, s Spec) (load, error) {

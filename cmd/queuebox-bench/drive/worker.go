@@ -67,11 +67,11 @@ func (w *workers) run(ctx context.Context, handler queuebox.Handler) error {
 }
 
 func (w *workers) cycle(ctx context.Context, m *Meter) error {
-	b := newBalance(producerBalance)
-	enqueuers, batch := producers, producerBatch
+	enqueuers, batch, between := producers, producerBatch, producerBalance
 	if w.single > 0 {
-		enqueuers, batch = w.single, 1
+		enqueuers, batch, between = w.single, 1, singleBalance
 	}
+	b := newBalance(between)
 	return crowd(ctx, enqueuers+1, func(ctx context.Context, i int) error {
 		if i == enqueuers {
 			return w.run(ctx, func(_ context.Context, h *queuebox.Handle) error {
