@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -9,11 +10,17 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/slowlane"
 )
 
 // keyTries bounds how often an Enqueue starts anew because a key went away between
 // two of its statements.
 const keyTries = 3
+
+// briefly bounds the wait for an idempotency key in a transaction that has locked ordering
+// keys: who needs one of those, and no more, does not wait with it (E6). What it could not have
+// is waited for without any lock (slowlane.UntilFree).
+const briefly = 10 * time.Millisecond
 
 // queueKey names an idempotency key.
 type queueKey struct {
@@ -34,14 +41,25 @@ type heldKey struct {
 // round trips: the keys are taken and locked, then what they say decides, then the
 // messages are inserted. Positions are drawn first, in the order of the messages,
 // though the keys are taken in their own order. Ordering keys are locked before all that.
-func (s *Store) enqueueKeyed(ctx context.Context, p storage.EnqueueParams) (storage.EnqueueResult, error) {
-	for range keyTries {
-		out, again, err := s.enqueueKeyedOnce(ctx, p.Messages, p.LockWait)
-		if err != nil || !again {
-			return out, err
+func (s *Store) enqueueKeyed(ctx context.Context, p storage.EnqueueParams) (out storage.EnqueueResult, err error) {
+	try := func(wait storage.LockWait) (err error) {
+		again := true
+		for n := 0; again && n < keyTries; n++ {
+			if out, again, err = s.enqueueKeyedOnce(ctx, p.Messages, wait); err != nil {
+				return err
+			}
 		}
+		if again {
+			return fmt.Errorf("postgres: enqueue: %w: an idempotency key keeps vanishing", storage.ErrUnavailable)
+		}
+		return nil
 	}
-	return storage.EnqueueResult{}, fmt.Errorf("postgres: enqueue: %w: an idempotency key keeps vanishing", storage.ErrUnavailable)
+	if len(orderingKeys(p.Messages)) == 0 {
+		err = try(p.LockWait)
+	} else {
+		err = slowlane.UntilFree(ctx, cmp.Or(p.LockWait, lockWait), try)
+	}
+	return out, err
 }
 
 func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMessage, wait storage.LockWait) (out storage.EnqueueResult, again bool, err error) {
@@ -58,7 +76,7 @@ func (s *Store) enqueueKeyedOnce(ctx context.Context, messages []storage.NewMess
 	} else {
 		first = atMost(wait)
 	}
-	taken := s.takeKeys(messages)
+	taken := s.takeKeys(messages, wait, len(ordering) > 0)
 	first = append(first, taken.steps...)
 	first = append(first, step{sql: s.sql.now, scan: one(func(r pgx.Rows) error { return r.Scan(&now) })})
 	err = s.transact(ctx, "enqueue", first, func() ([]step, bool) {
@@ -104,8 +122,9 @@ type takenKeys struct {
 }
 
 // takeKeys gives the steps that draw positions, in the order of the messages, and take and
-// lock their idempotency keys. What they find is there when they have run.
-func (s *Store) takeKeys(messages []storage.NewMessage) *takenKeys {
+// lock their idempotency keys. What they find is there when they have run. ordering tells that
+// the transaction has locked ordering keys; wait bounds the waits for locks before and after.
+func (s *Store) takeKeys(messages []storage.NewMessage, wait storage.LockWait, ordering bool) *takenKeys {
 	var (
 		n       = len(messages)
 		t       = &takenKeys{keys: make([]string, n), positions: make([]int64, n)}
@@ -146,6 +165,9 @@ func (s *Store) takeKeys(messages []storage.NewMessage) *takenKeys {
 			},
 		)},
 	)
+	if ordering {
+		t.steps = append(append(atMost(min(wait, briefly)), t.steps...), atMost(wait)...)
+	}
 	return t
 }
 

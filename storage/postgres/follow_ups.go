@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/slowlane"
 )
 
 // settleWithFollowUps settles a call of which some items enqueue (S10). Those go in a lane of
@@ -155,14 +157,25 @@ type completed struct {
 
 // completeWith completes a message and enqueues its follow-ups in one transaction, or does
 // neither.
-func (s *Store) completeWith(ctx context.Context, it *storage.Settlement, wait storage.LockWait) (completed, error) {
-	for range keyTries {
-		got, again, err := s.completeOnce(ctx, it, wait)
-		if err != nil || !again {
-			return got, err
+func (s *Store) completeWith(ctx context.Context, it *storage.Settlement, wait storage.LockWait) (got completed, err error) {
+	try := func(wait storage.LockWait) (err error) {
+		again := true
+		for n := 0; again && n < keyTries; n++ {
+			if got, again, err = s.completeOnce(ctx, it, wait); err != nil {
+				return err
+			}
 		}
+		if again {
+			return fmt.Errorf("postgres: settle: %w: an idempotency key keeps vanishing", storage.ErrUnavailable)
+		}
+		return nil
 	}
-	return completed{}, fmt.Errorf("postgres: settle: %w: an idempotency key keeps vanishing", storage.ErrUnavailable)
+	if !keyed(it.Ref) && len(orderingKeys(it.FollowUps)) == 0 {
+		err = try(wait)
+	} else {
+		err = slowlane.UntilFree(ctx, cmp.Or(wait, lockWait), try)
+	}
+	return got, err
 }
 
 // completeOnce takes two round trips: the keys are locked, the ordering keys before all else
@@ -173,7 +186,7 @@ func (s *Store) completeOnce(ctx context.Context, it *storage.Settlement, wait s
 		ordering = orderingKeys(it.FollowUps)
 		first    = s.lockCompletion(it.Ref, ordering, wait)
 		promotes = len(first) > 0
-		taken    = s.takeKeys(it.FollowUps)
+		taken    = s.takeKeys(it.FollowUps, wait, promotes)
 		plan     keyedPlan
 		rows     []inserted
 		out      = storage.SettleResult{Items: make([]storage.Settled, 1)}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/slowlane"
 )
 
 const (
@@ -50,10 +51,10 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 			return err
 		})
 	} else {
-		err = s.untilKeys(ctx, p.LockWait, func(how taken) error {
+		names := distinctNames(orderingKeys(p.Messages))
+		put := func(how taken) error {
 			return s.write(ctx, "enqueue", func(c *session) (verdict, error) {
-				b := &batch{c: c, messages: p.Messages, attributes: attributes, tries: p.LockWait > 0}
-				names := distinctNames(orderingKeys(p.Messages))
+				b := &batch{c: c, messages: p.Messages, attributes: attributes, tries: p.LockWait > 0 || len(names) > 0}
 				keys, err := c.lockNames(ctx, names, how)
 				if err == nil && len(keys.named) < len(names) {
 					err = errKeyTaken
@@ -70,7 +71,12 @@ func (s *Store) Enqueue(ctx context.Context, p storage.EnqueueParams) (storage.E
 				res = storage.EnqueueResult{Items: b.items, Now: b.now}
 				return verdict(!b.reused && len(b.fresh) > 0), err
 			})
-		})
+		}
+		if p.LockWait <= 0 && len(names) > 0 {
+			err = slowlane.UntilFree(ctx, lockWait, func(time.Duration) error { return put(waitTaken) })
+		} else {
+			err = s.untilKeys(ctx, p.LockWait, put)
+		}
 	}
 	if err != nil {
 		return storage.EnqueueResult{}, err
@@ -126,9 +132,10 @@ type batch struct {
 	// created tells when a message was made that is only placed here; nil means now.
 	created []time.Time
 
-	// tries says that an idempotency key which somebody has locked is not waited for. The
-	// engines count that wait in seconds, or not for one statement alone, so that a
-	// storage.LockWait is no wait at all.
+	// tries says that an idempotency key which somebody has locked is not waited for: the caller
+	// has a storage.LockWait, or the locks of ordering keys, whose neighbours would wait with it
+	// (E6). The engines count that wait in seconds, or not for one statement alone, so that a
+	// short one is no wait at all. Without a LockWait the caller waits with slowlane.UntilFree.
 	tries bool
 
 	now   time.Time

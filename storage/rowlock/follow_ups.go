@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuebox/queuebox/storage"
+	"github.com/queuebox/queuebox/storage/slowlane"
 )
 
 const qCompleteFollowUps statement = "complete_follow_ups"
@@ -170,7 +171,19 @@ type completed struct {
 // neither. The locks are had in the one order (D12): ordering keys, that of the message among
 // them, then the idempotency keys of the follow-ups, then the message. The follow-ups are
 // inserted after the message is gone, and the ordering keys put right at the end.
-func (s *Store) completeWith(ctx context.Context, it *storage.Settlement, wait storage.LockWait) (completed, error) {
+func (s *Store) completeWith(ctx context.Context, it *storage.Settlement, wait storage.LockWait) (got completed, err error) {
+	if wait > 0 || !keyed(it.Ref) && len(orderingKeys(it.FollowUps)) == 0 {
+		return s.completeOnce(ctx, it, wait > 0)
+	}
+	err = slowlane.UntilFree(ctx, lockWait, func(time.Duration) (err error) {
+		got, err = s.completeOnce(ctx, it, true)
+		return err
+	})
+	return got, err
+}
+
+// completeOnce is completeWith; tries says that it waits for no idempotency key.
+func (s *Store) completeOnce(ctx context.Context, it *storage.Settlement, tries bool) (completed, error) {
 	var got completed
 	err := s.write(ctx, "settle", func(c *session) (verdict, error) {
 		got = completed{}
@@ -178,7 +191,7 @@ func (s *Store) completeWith(ctx context.Context, it *storage.Settlement, wait s
 		if err != nil {
 			return rollback, err
 		}
-		b.tries = wait > 0
+		b.tries = tries
 		keys, err := c.lockAll(ctx, []storage.Ref{it.Ref}, orderingKeys(it.FollowUps), waitTaken)
 		if err != nil {
 			return rollback, err

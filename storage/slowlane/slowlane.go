@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -73,6 +74,34 @@ func (l Lane) Each(ctx context.Context, items []int, f func(context.Context, int
 	}
 	wg.Wait()
 	return first
+}
+
+// freePause and freePauseMost bound the pauses of UntilFree.
+const (
+	freePause     = 20 * time.Millisecond
+	freePauseMost = 100 * time.Millisecond
+)
+
+// UntilFree runs try again, after a pause, as long as it was locked out (ErrLocked) and most is
+// not over. It is for a transaction that has locks which others need while it looks for one that
+// somebody holds: it gives up soon and lets go what it has, and the wait is in the pauses. left
+// is what bounds the waits for locks that are no burden to others.
+func UntilFree(ctx context.Context, most time.Duration, try func(left time.Duration) error) error {
+	for end := time.Now().Add(most); ; { //nolint:forbidigo // How long this process has waited, no time of the database.
+		err := try(time.Until(end))
+		// Jitter, so that those who wait for one lock do not all come at once.
+		wait := freePause + rand.N(freePauseMost-freePause) //nolint:gosec // No secret hangs on a pause.
+		if !errors.Is(err, storage.ErrLocked) || time.Until(end) <= wait {
+			return err
+		}
+		pause := time.NewTimer(wait)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return err
+		}
+	}
 }
 
 // Guard turns a panic of f into an error: on a goroutine of a backend nobody else would catch it.

@@ -78,3 +78,32 @@ func TestS11AnErrorOrAPanicOfAnItemLeavesTheOthers(t *testing.T) {
 	require.ErrorContains(t, l.Wait(t.Context(), []int{0}, func(context.Context, int) error { panic("oh") }), "panic: oh")
 	require.NoError(t, l.Each(t.Context(), nil, nil))
 }
+
+func TestE6UntilFreeTriesAgainUntilTheTimeIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, tries, last := time.Now(), 0, 3*time.Second
+		err := UntilFree(t.Context(), 2*time.Second, func(left time.Duration) error {
+			require.Less(t, left, last)
+			last = left
+			tries++
+			return storage.ErrLocked
+		})
+		require.ErrorIs(t, err, storage.ErrLocked)
+		require.Greater(t, tries, 10)
+		require.LessOrEqual(t, time.Since(start), 2*time.Second)
+		tries = 0
+		err = UntilFree(t.Context(), 2*time.Second, func(time.Duration) error {
+			if tries++; tries < 3 {
+				return storage.ErrLocked
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, 3, tries)
+		require.ErrorIs(t, UntilFree(t.Context(), 2*time.Second, func(time.Duration) error {
+			tries++
+			return storage.ErrUnavailable
+		}), storage.ErrUnavailable)
+		require.Equal(t, 4, tries, "any other end is one")
+	})
+}

@@ -61,6 +61,8 @@ func heldRules() []rule {
 		rule{name: "E6_the_holder_of_the_key_rolls_back_so_the_second_inserts", clocks: bothClocks, run: heldKeyRolledBack, skip: needsHeldKeys},
 		rule{name: "E6_the_holder_of_the_key_commits_so_the_second_is_a_duplicate", clocks: bothClocks, run: heldKeyCommitted, skip: needsHeldKeys},
 		rule{name: "E6_a_key_held_the_whole_wait_is_unavailable_and_no_neighbour_waits", clocks: bothClocks, run: heldKey, skip: needsHeldKeys},
+		rule{name: "E6_an_enqueue_that_waits_for_a_held_key_keeps_its_ordering_key_from_nobody", clocks: bothClocks, run: heldKeyEnqueue, skip: needsHeldKeys},
+		rule{name: "E6_S10_a_completion_that_waits_for_the_held_key_of_a_follow_up_keeps_its_ordering_key_from_nobody", clocks: bothClocks, run: heldKeyFollowUp, skip: needsHeldKeys},
 	)
 }
 
@@ -410,4 +412,54 @@ func heldKey(t *testing.T, e *env) {
 	end(false)
 	ended = true
 	require.Equal(t, storage.EnqueueInserted, e.enqueueResult(t, e.message(keyed("key", "content")))[0].Status)
+}
+
+// heldKeyEnqueue has an enqueue into an ordering key wait for an idempotency key that a stranger
+// holds, while others enqueue into that ordering key, claim and complete.
+func heldKeyEnqueue(t *testing.T, e *env) {
+	m := e.message(keyed("key", "content"), ordered("order"))
+	neighbour := e.through(e.other)
+	e.keepsNobody(t, func() error {
+		_, err := e.store.Enqueue(t.Context(), storage.EnqueueParams{Messages: []storage.NewMessage{m}})
+		return err
+	}, func() {
+		neighbour.one(t, ordered("order"))
+		neighbour.complete(t, neighbour.claimOne(t))
+	})
+	require.Equal(t, storage.EnqueueInserted, e.enqueueResult(t, m)[0].Status)
+}
+
+// heldKeyFollowUp is heldKeyEnqueue with the completion of a message that has the ordering key.
+func heldKeyFollowUp(t *testing.T, e *env) {
+	e.one(t, ordered("order"))
+	c := e.claimOneAs(t, "worker", time.Hour)
+	it := completion(c.Message.Ref, c.Token, e.message(keyed("key", "content")))
+	neighbour := e.through(e.other)
+	e.keepsNobody(t, func() error {
+		_, err := e.store.Settle(t.Context(), storage.SettleParams{Items: []storage.Settlement{it}})
+		return err
+	}, func() { neighbour.one(t, ordered("order")) })
+	require.Equal(t, storage.ItemApplied, e.settle(t, it)[0].Status)
+}
+
+// keepsNobody runs a write that needs the idempotency key "key" while a stranger has it, and over
+// and over what others do through another store until the write has waited in vain: none of
+// that may wait for anything like as long.
+func (e *env) keepsNobody(t *testing.T, write func() error, neighbour func()) {
+	t.Helper()
+	end := e.in.HoldIdempotencyKey(t, e.queue.ID, "key")
+	defer func() { end(false) }()
+	neighbour()
+	done := make(chan error, 1)
+	start := time.Now()
+	go func() { done <- write() }()
+	var longest time.Duration
+	for len(done) == 0 {
+		before := time.Now()
+		neighbour()
+		longest = max(longest, time.Since(before))
+	}
+	waited := time.Since(start)
+	require.ErrorIs(t, receive(t, done, "the answer of the write"), storage.ErrUnavailable, "a bounded wait")
+	require.Less(t, longest, waited/2, "a neighbour waited with it")
 }
