@@ -94,13 +94,18 @@ func lockRefs(lock string, refs []storage.Ref, wait storage.LockWait) step {
 
 // takeNames locks keys and makes the rows that are missing. Where one went away meanwhile, or
 // somebody else made it, the step that inserts a message of it sets its place to null, and the
-// transaction runs again (keyVanished), with a statement more, which waits for whoever makes one.
+// transaction runs again (keyVanished), with a statement more, after which none of them goes away.
 func (s *Store) takeNames(keys namedKeys, wait storage.LockWait) []step {
 	ids, names := keys.columns()
-	return []step{
-		{sql: s.sql.addNames, args: []any{ids, names}, rerun: true},
-		{sql: s.sql.takeNames, args: []any{ids, names, waits(wait)}},
+	steps := atMost(wait)
+	for i := range steps {
+		steps[i].rerun = true
 	}
+	return append(
+		steps,
+		step{sql: s.sql.keepNames, args: []any{ids, names}, rerun: true},
+		step{sql: s.sql.takeNames, args: []any{ids, names, waits(wait)}},
+	)
 }
 
 // promoteStep puts the keys right that an earlier step of the transaction has locked.
