@@ -18,7 +18,7 @@ type statements struct {
 	look, explain, revoke string
 	// Ordering keys: their locks, and the head of each.
 	enqueueOrdered, takeNames, keepNames, completeOrdered, addNames, lockNames, lockNamesFree, lockKeys, lockKeysFree, promote, waitRow string
-	keysLook, lockKeyIDs, removeKeys                                                                                         string
+	keysLook, lockKeyIDs, removeKeys                                                                                                    string
 	// The operator's calls on many messages.
 	pickPending, pickCompleted, pickDead, redrive string
 	purgePending, purgeCompleted, purgeDead       string
