@@ -108,7 +108,9 @@ func (h *heartbeat) reading(ctx context.Context) error {
 			return err
 		}
 		size := frameBytes(req, len(req.GetRenewals()))
-		h.bytes.take(size)
+		if err := h.bytes.admit(size); err != nil {
+			return err
+		}
 		resp, err := h.api.heartbeat(ctx, req, h.watch)
 		if err != nil {
 			return err

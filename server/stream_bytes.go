@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
+	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 	"github.com/queuebox/queuebox/storage"
 )
 
@@ -17,13 +18,21 @@ const itemBytes = 1 << 10
 // flightBytes is about what a frame takes besides, while it is being answered.
 const flightBytes = 4 << 10
 
+// smallFrame is what a frame may take that is never refused: as much as HTTP/2 lets a client send
+// ahead of what is read anyway.
+const smallFrame = streamWindow
+
 // streamBytes bounds what the frames of all Work and Heartbeat streams take together, from when
 // they are decoded until their answers are sent, and the deliveries that wait to be sent. Each
 // stream bounds the number of its frames by itself, but there may be many streams, and frames are
-// large. A stream for which there is no room is not read, so that HTTP/2 holds its client back;
+// large. While half of the limit is taken, no stream is read, so that HTTP/2 holds its client back;
 // there is room again when others are answered, or cut for not reading (T4). One connection gets
-// half of it at most. How large a frame is shows when it is read, so each stream may go beyond
-// the bound by the one that it reads.
+// half of all that at most.
+//
+// How large a frame is shows when it is there, and a stream that waits for its next one cannot be
+// told from one that receives it: gRPC has no hook between the two. So many may receive large
+// frames at a time, which the other half of the limit is for. What goes beyond it is refused as it
+// arrives, and its stream ends, but for small frames. Not bounded here is what is being received.
 type streamBytes struct {
 	limit int64
 	gauge prometheus.Gauge
@@ -56,7 +65,7 @@ func (a *streamAccount) room(ctx context.Context) error {
 	b := a.bytes
 	for {
 		b.mu.Lock()
-		if b.used < b.limit && b.conns[a.conn] < max(1, b.limit/2) {
+		if a.hasRoom() {
 			b.mu.Unlock()
 			return nil
 		}
@@ -71,6 +80,31 @@ func (a *streamAccount) room(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// hasRoom is for who has the lock.
+func (a *streamAccount) hasRoom() bool {
+	b := a.bytes
+	return b.used < max(1, b.limit/2) && b.conns[a.conn] < max(1, b.limit/4)
+}
+
+// admit takes what a frame that was received needs, or refuses it: others took the room while it
+// was being received. One that finds room is admitted whatever its size.
+func (a *streamAccount) admit(n int64) error {
+	b := a.bytes
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n > smallFrame && !a.hasRoom() && (b.used+n > b.limit || b.conns[a.conn]+n > b.limit/2) {
+		return &apiError{
+			reason: queueboxv1.ErrorReason_ERROR_REASON_TOO_MANY_WAITERS,
+			text: "the server has no memory left for this frame, of which nothing was done; send it again over a new stream, or as calls, " +
+				"in smaller frames, and wait for answers before sending more",
+		}
+	}
+	if !a.closed {
+		a.add(n)
+	}
+	return nil
 }
 
 // take notes that so many bytes are held, give that they are not any more.

@@ -221,6 +221,10 @@ func (w *work) reading(ctx context.Context) error {
 		if err := w.checkFrame(req); err != nil {
 			return err
 		}
+		size := frameBytes(req, len(req.GetSettlements())+len(req.GetRenewals()))
+		if err := w.bytes.admit(size); err != nil {
+			return err
+		}
 		if w.start == nil {
 			if err := w.checkLease(ctx, req.GetStart()); err != nil {
 				return err
@@ -231,8 +235,6 @@ func (w *work) reading(ctx context.Context) error {
 		if req.GetSequence() == 0 {
 			continue
 		}
-		size := frameBytes(req, len(req.GetSettlements())+len(req.GetRenewals()))
-		w.bytes.take(size)
 		select {
 		case w.slots <- struct{}{}:
 		case <-ctx.Done():
