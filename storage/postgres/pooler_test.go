@@ -103,6 +103,15 @@ func TestW6PgBouncer(t *testing.T) {
 			})
 		}
 	})
+	// A key that another story's sweep was just looking at is left for the next one.
+	for after := int64(0); ; {
+		swept, err := s.SweepKeys(t.Context(), storage.SweepKeysParams{After: after, Limit: 100})
+		require.NoError(t, err)
+		removed.Add(int64(swept.Removed))
+		if after = swept.Next; after == 0 {
+			break
+		}
+	}
 	require.EqualValues(t, stories, removed.Load(), "the key of every story is gone, once")
 	// Callers that leave in the middle of their statement are the pooler's hardest time.
 	q := queue(t, s, "leaving")
