@@ -380,7 +380,7 @@ func TestEnqueue_WithKeysOnTheWire(t *testing.T) {
 	require.Equal(t, storage.Ref{QueueID: 7, Position: 21}, res.Items[0].Ref)
 	require.Equal(t, []string{
 		"begin", "key_ids" + declaredList, "key_add" + declaredList, "key_ids" + declaredList, "key_lock" + declaredList,
-		"idempotency_lock" + declaredList, "enqueue_queues" + declaredList, "enqueue_keys" + declaredList,
+		"idempotency_try" + declaredList, "enqueue_queues" + declaredList, "enqueue_keys" + declaredList,
 		"message_insert: @payloads varbinary(max), @list nvarchar(max)", "idempotency_add" + declaredList, "commit",
 	}, x.heard())
 	require.Equal(t, [][]any{{7.0, base64.StdEncoding.EncodeToString([]byte("k "))}}, list(x.sent("key_add"), "list"))

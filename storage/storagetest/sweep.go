@@ -183,9 +183,9 @@ func sweepOverdue(t *testing.T, e *env) {
 	e.advanceTo(t, first.Message.LeaseEnd)
 	require.Equal(t, []time.Time{first.Message.ReadyTime}, overdue(e))
 	e.advanceTo(t, last.Add(lease))
+	require.Empty(t, overdue(ending), "the sweep ends them")
 	e.unchanged(t, func() { require.Equal(t, []time.Time{first.Message.ReadyTime}, overdue(e), "the earliest of three") })
 	require.Equal(t, []time.Time{head.Message.ReadyTime}, overdue(keyed))
-	require.Empty(t, overdue(ending), "the sweep has ended them")
 	require.Len(t, e.claimN(t, 10), 4)
 	require.Empty(t, overdue(e), "claimed again")
 }
