@@ -384,7 +384,7 @@ func TestEnqueue_WithKeysOnTheWire(t *testing.T) {
 		"message_insert: @payloads varbinary(max), @list nvarchar(max)", "idempotency_add" + declaredList, "commit",
 	}, x.heard())
 	require.Equal(t, [][]any{{7.0, base64.StdEncoding.EncodeToString([]byte("k "))}}, list(x.sent("key_add"), "list"))
-	require.Equal(t, [][]any{{7.0, base64.StdEncoding.EncodeToString([]byte("ä "))}}, list(x.sent("idempotency_lock"), "list"))
+	require.Equal(t, [][]any{{7.0, base64.StdEncoding.EncodeToString([]byte("ä "))}}, list(x.sent("idempotency_try"), "list"))
 	row := list(x.sent("message_insert"), "list")[0]
 	require.Equal(t, []any{5.0, base64.StdEncoding.EncodeToString([]byte("ä "))}, []any{row[7], row[13]})
 }
