@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
@@ -80,43 +82,70 @@ func (l *streams) burn(ctx context.Context, n int, begin func(), m *Meter) error
 }
 
 // work completes what one stream delivers: begin comes before the messages of a frame are
-// handled, done once they are completed.
+// handled, done once they are completed. The answers are read while begin waits: what they tell is
+// what lets others go on.
 func (l *streams) work(ctx context.Context, i int, m *Meter, begin func(n int) error, done func(n int)) error {
+	group, ctx := errgroup.WithContext(ctx) // the stream ends with the first of the two below
 	stream, err := l.start(ctx, i, streamCredit)
 	if err != nil {
 		return err
 	}
+	// There are never more frames than messages that the credit allows.
+	frames := make(chan []*queueboxv1.ClaimedMessage, streamCredit)
+	var mu sync.Mutex
 	sent := map[int64]time.Time{}
-	for sequence := int64(2); ; sequence++ {
-		frame, err := stream.Recv()
-		if err != nil {
-			return missing(err)
+	group.Go(func() error {
+		defer close(frames)
+		for {
+			frame, err := stream.Recv()
+			if err != nil {
+				return missing(err)
+			}
+			if results := frame.GetSettleResults(); len(results) > 0 {
+				if err := settled(results); err != nil {
+					return err
+				}
+				mu.Lock()
+				m.Took(StepComplete, sent[frame.GetSequence()])
+				delete(sent, frame.GetSequence())
+				mu.Unlock()
+				done(len(results))
+			}
+			if deliveries := frame.GetDeliveries(); len(deliveries) > 0 {
+				frames <- deliveries
+			}
 		}
-		if results := frame.GetSettleResults(); len(results) > 0 {
-			if err := settled(results); err != nil {
+	})
+	group.Go(func() error {
+		sequence := int64(1)
+		for {
+			var deliveries []*queueboxv1.ClaimedMessage
+			select {
+			case deliveries = <-frames:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if deliveries == nil {
+				return nil // the reader says why
+			}
+			if err := begin(len(deliveries)); err != nil {
 				return err
 			}
-			m.Took(StepComplete, sent[frame.GetSequence()])
-			delete(sent, frame.GetSequence())
-			done(len(results))
+			sequence++
+			mu.Lock()
+			sent[sequence] = time.Now()
+			mu.Unlock()
+			err := stream.Send(&queueboxv1.WorkRequest{
+				Sequence:    sequence,
+				Credit:      int32(len(deliveries)),
+				Settlements: completions(l.spec.Queue, deliveries),
+			})
+			if err != nil {
+				return fmt.Errorf("send on a work stream: %w", err)
+			}
 		}
-		deliveries := frame.GetDeliveries()
-		if len(deliveries) == 0 {
-			continue
-		}
-		if err := begin(len(deliveries)); err != nil {
-			return err
-		}
-		sent[sequence] = time.Now()
-		err = stream.Send(&queueboxv1.WorkRequest{
-			Sequence:    sequence,
-			Credit:      int32(len(deliveries)),
-			Settlements: completions(l.spec.Queue, deliveries),
-		})
-		if err != nil {
-			return fmt.Errorf("send on a work stream: %w", err)
-		}
-	}
+	})
+	return group.Wait()
 }
 
 // produce enqueues batches as room comes.
