@@ -76,6 +76,36 @@ func (l Lane) Each(ctx context.Context, items []int, f func(context.Context, int
 	return first
 }
 
+// againPause is the first pause of Again.
+const againPause = time.Millisecond
+
+// Again tries items together once more whose rows somebody else holds, before the lane takes them
+// one by one, after pauses that double from a millisecond up to most, as long as more than few of
+// them are held: whoever holds many rows is mostly a transaction that is about to end, and the
+// lane has few places. It returns those that are held still.
+func Again(
+	ctx context.Context, held []int, few int, most time.Duration, try func(some []int) (held []int, err error),
+) ([]int, error) {
+	for wait := againPause; len(held) > few && wait <= most; wait *= 2 {
+		pause := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return held, nil
+		case <-pause.C:
+		}
+		left, err := try(held)
+		if errors.Is(err, storage.ErrUnavailable) {
+			return held, nil // it did not happen
+		}
+		if err != nil {
+			return nil, err
+		}
+		held = left
+	}
+	return held, nil
+}
+
 // freePause and freePauseMost bound the pauses of UntilFree.
 const (
 	freePause     = 20 * time.Millisecond
