@@ -102,3 +102,28 @@ func TestD8AStreamThatIsGoneLogsNoError(t *testing.T) {
 	h.eventually("it is gone", func() bool { return h.metric("queuebox_work_streams 0") })
 	require.NotContains(t, h.log.String(), "internal error")
 }
+
+// TestR5ARenewalWaitsForNoSettlementBeforeIt: frames whose messages somebody holds are under way for
+// seconds, and a renewal of other messages is urgent.
+func TestR5ARenewalWaitsForNoSettlementBeforeIt(t *testing.T) {
+	const held = 20
+	h := serve(t)
+	h.enqueueMany(held + 1)
+	w := h.work(h.ctx(), held+1, func(*queueboxv1.WorkStart) {})
+	ms := w.Take(held + 1)
+	gate := make(chan struct{})
+	h.faults.Inject(faults.Settle, faults.Fault{Strike: func() { <-gate }})
+	for i := range held {
+		w.Write(worktest.Completions(int64(10+i), ms[i]))
+	}
+	w.Write(&queueboxv1.WorkRequest{Sequence: 100, Renewals: []*queueboxv1.RenewItem{{
+		MessageId: ms[held].GetMessage().GetMessageId(), ClaimToken: ms[held].GetClaimToken(),
+	}}})
+	first := w.Next()
+	close(gate)
+	require.EqualValues(t, 100, first.GetSequence(), "before all settlements")
+	require.Positive(t, first.GetRenewResults()[0].GetRenewed().GetLeaseRemainingMs())
+	for range held {
+		require.Nil(t, w.Next().GetSettleResults()[0].GetError())
+	}
+}
