@@ -112,6 +112,8 @@ func TestR5ARenewalWaitsForNoSettlementBeforeIt(t *testing.T) {
 	w := h.work(h.ctx(), held+1, func(*queueboxv1.WorkStart) {})
 	ms := w.Take(held + 1)
 	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
 	h.faults.Inject(faults.Settle, faults.Fault{Strike: func() { <-gate }})
 	for i := range held {
 		w.Write(worktest.Completions(int64(10+i), ms[i]))
@@ -120,7 +122,7 @@ func TestR5ARenewalWaitsForNoSettlementBeforeIt(t *testing.T) {
 		MessageId: ms[held].GetMessage().GetMessageId(), ClaimToken: ms[held].GetClaimToken(),
 	}}})
 	first := w.Next()
-	close(gate)
+	open()
 	require.EqualValues(t, 100, first.GetSequence(), "before all settlements")
 	require.Positive(t, first.GetRenewResults()[0].GetRenewed().GetLeaseRemainingMs())
 	for range held {
