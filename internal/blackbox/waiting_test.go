@@ -267,9 +267,11 @@ func TestW4AThousandWaiters(t *testing.T) {
 						const window = 8 * time.Second
 						start := time.Now()
 						total, each := count.During(t, func() { time.Sleep(window) })
-						rate := float64(total) / time.Since(start).Seconds()
-						t.Logf("%.1f statements a second: %v", rate, each)
-						require.LessOrEqual(t, rate, tc.limit)
+						took := time.Since(start).Seconds()
+						t.Logf("%.1f statements a second: %v", float64(total)/took, each)
+						// What happens once a second happens n+1 times in n seconds, where they begin just
+						// before it; and queues that began to wait together are polled together.
+						require.LessOrEqual(t, float64(total), tc.limit*took+float64(tc.queues))
 					})
 				}
 				require.Empty(t, all, "nobody is answered before there is something")
