@@ -68,9 +68,11 @@ func (h *History) judgeDeliveries(m *message) {
 		before := m.deliveries[i-1]
 		if d.Sent.After(before.Got) && d.Got.Before(m.earliestEnd(before)) {
 			h.fail("C1", "%v: delivered %v before its lease ended", m.ref, m.earliestEnd(before).Sub(d.Got))
+			h.tell(m)
 		}
 		if d.Sent.After(before.Got) && (d.Attempt < before.Attempt || d.Attempt == before.Attempt && !m.refunded(before)) {
 			h.fail("S3", "%v: attempt %d after %d", m.ref, d.Attempt, before.Attempt)
+			h.tell(m)
 		}
 	}
 }
@@ -103,21 +105,25 @@ func (h *History) judgeSettles(m *message) {
 		}
 		if f.outcome != s.Outcome {
 			h.fail("S6", "%v: one token is told %s and %s", m.ref, f.outcome, s.Outcome)
+			h.tell(m)
 		}
 		if s.Verdict == Settled {
 			continue
 		}
 		if facts, ok := f.facts[s.Action]; ok && facts != s.Facts {
 			h.fail("S5", "%v: %s repeated: %s, then %s", m.ref, s.Action, facts, s.Facts)
+			h.tell(m)
 		}
 		f.facts[s.Action] = s.Facts
 		if len(f.facts) > 1 {
 			h.fail("S7", "%v: two settlements of one token were accepted", m.ref)
+			h.tell(m)
 		}
 	}
 	for _, f := range fates {
 		if f.applied > 1 {
 			h.fail("S7", "%v: one token settled %d times", m.ref, f.applied)
+			h.tell(m)
 		}
 	}
 }
@@ -145,6 +151,8 @@ func (h *History) judgeKey(key string, ms []*message) {
 				}
 				if o.ref != m.ref && d.Got.Before(o.until) {
 					h.fail("O1", "key %s: %v delivered while %v was held for %v more", key, m.ref, o.ref, o.until.Sub(d.Got))
+					h.tell(h.messages[o.ref])
+					h.tell(m)
 				}
 			}
 			for _, r := range ms[:i] {

@@ -31,8 +31,9 @@ type stream struct {
 	given    int
 	answers  map[int64]chan *queueboxv1.WorkResponse
 	closed   bool
-	// held are the messages that were delivered and not settled.
-	held map[storage.Ref]bool
+	// held are the messages that were delivered and not settled, by the tokens of the deliveries: a
+	// message can be delivered again before its last settlement, or a repeat of it, is answered.
+	held map[string]storage.Ref
 }
 
 // streamer works over Work streams, one after the other. They are cut at random.
@@ -50,7 +51,7 @@ func (r *run) overStream(rnd *rand.Rand, worker string) {
 	defer cancel()
 	s := &stream{
 		run: r, queue: skipQueue, cancel: cancel, given: 1 + rnd.IntN(20),
-		answers: map[int64]chan *queueboxv1.WorkResponse{}, held: map[storage.Ref]bool{},
+		answers: map[int64]chan *queueboxv1.WorkResponse{}, held: map[string]storage.Ref{},
 	}
 	if rnd.IntN(3) == 0 {
 		s.queue = blockQueue
@@ -112,7 +113,7 @@ func (s *stream) delivered(out *queueboxv1.WorkResponse) []Delivery {
 	}
 	s.mu.Lock()
 	for _, d := range ds {
-		s.held[d.Ref] = true
+		s.held[d.Token] = d.Ref
 	}
 	s.mu.Unlock()
 	s.run.history.Delivered(ds)
@@ -155,7 +156,7 @@ func (s *stream) close(release bool) {
 	s.closed = true
 	now := time.Now()
 	if release {
-		for ref := range s.held {
+		for _, ref := range s.held {
 			// The server may have noticed the end of the stream a moment before this client did.
 			s.run.history.Called(ref, "close", now.Add(-lease), now.Add(lease))
 		}
@@ -194,7 +195,7 @@ func (s *stream) send(ctx context.Context, _ *blackbox.Client, queue string, set
 			return nil, errors.New("S11: not one result for one settlement")
 		}
 		s.mu.Lock()
-		delete(s.held, set.Ref)
+		delete(s.held, set.Token)
 		s.mu.Unlock()
 		return judged(set, out.GetSettleResults()[0])
 	case <-ctx.Done():
