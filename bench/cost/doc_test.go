@@ -9,12 +9,12 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/queuebox/queuebox/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
 		os.Exit(child(role))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

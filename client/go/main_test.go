@@ -3,10 +3,10 @@ package queuebox
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/queuebox/queuebox/internal/leaktest"
 )
 
 // TestMain holds every test to K9: what a client started has ended with it.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

@@ -3,7 +3,7 @@ package dispatch
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/queuebox/queuebox/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/queuebox/queuebox/internal/leaktest"
 	"github.com/queuebox/queuebox/storage"
 	"github.com/queuebox/queuebox/storage/mssql/internal/faketds"
 	"github.com/queuebox/queuebox/storage/rowlock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // script answers what Open asks, as a database does that can be worked with, and hands
 // everything else to fn.

@@ -14,8 +14,8 @@ import (
 
 	driver "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/queuebox/queuebox/internal/leaktest"
 	"github.com/queuebox/queuebox/internal/testdb"
 	"github.com/queuebox/queuebox/storage"
 	"github.com/queuebox/queuebox/storage/mysql"
@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // testClock is a function that stands in for the clock. It has to show a new time in the

@@ -9,14 +9,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/queuebox/queuebox/internal/leaktest"
 	"github.com/queuebox/queuebox/storage"
 	"github.com/queuebox/queuebox/storage/faults"
 	"github.com/queuebox/queuebox/storage/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func open(t *testing.T) (*Store, *faults.Store, *prometheus.Registry) {
 	t.Helper()

@@ -11,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
+	"github.com/queuebox/queuebox/internal/leaktest"
 	"github.com/queuebox/queuebox/internal/testdb"
 	"github.com/queuebox/queuebox/storage"
 	"github.com/queuebox/queuebox/storage/postgres"
@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // testClock is a schema with two functions that stand in for the clock. The one for

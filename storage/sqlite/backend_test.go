@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	driversqlite "modernc.org/sqlite"
 
+	"github.com/queuebox/queuebox/internal/leaktest"
 	"github.com/queuebox/queuebox/storage"
 	"github.com/queuebox/queuebox/storage/sqlite"
 	"github.com/queuebox/queuebox/storage/storagetest"
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 			}
 			return c.(*atomic.Int64).Load(), nil
 		})
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // clocks are the settable clocks, by number. The function test_clock reads them anew at

@@ -16,18 +16,18 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
 	"github.com/queuebox/queuebox/internal/config"
+	"github.com/queuebox/queuebox/internal/leaktest"
 	"github.com/queuebox/queuebox/internal/testserver"
 	"github.com/queuebox/queuebox/server"
 	"github.com/queuebox/queuebox/storage/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // bench is an address to run commands against, with stubs to look behind them.
 type bench struct {

@@ -19,12 +19,12 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	mssqldriver "github.com/microsoft/go-mssqldb"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	queuebox "github.com/queuebox/queuebox/client/go"
 	"github.com/queuebox/queuebox/client/go/pgxtx"
 	"github.com/queuebox/queuebox/client/go/sqltx"
 	queueboxv1 "github.com/queuebox/queuebox/gen/queuebox/v1"
+	"github.com/queuebox/queuebox/internal/leaktest"
 	"github.com/queuebox/queuebox/internal/proxy"
 	"github.com/queuebox/queuebox/internal/testdb"
 	"github.com/queuebox/queuebox/internal/testserver"
@@ -36,7 +36,7 @@ import (
 	"github.com/queuebox/queuebox/storage/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // tx is the transaction of a test's work, of either helper.
 type tx interface {
