@@ -69,8 +69,9 @@ func (c *session) lookAtKeys(ctx context.Context, ids []int64) ([]keyState, erro
 // promote sees to it that each of the keys, which the transaction has locked, has the head that
 // it should have, and gives the queues in which a message became one. It comes after all that
 // the transaction does to messages of the keys. held says that a head should have stepped back
-// that nobody holds, but that somebody has locked: he may have been a claim that takes other
-// messages than this one, so the caller looks again after the commit (headsAgain).
+// that nobody holds, but that somebody has locked, or that it did behind a message that somebody has
+// locked: he may have been a claim that takes other messages than this one, so the caller looks
+// again after the commit (headsAgain).
 func (c *session) promote(ctx context.Context, keys []int64) (ready []int32, held bool, err error) {
 	states, err := c.lookAtKeys(ctx, keys)
 	if err != nil {
@@ -109,17 +110,19 @@ func (c *session) arrange(ctx context.Context, states []keyState) (ready []int32
 			continue
 		}
 		next, ok := locked[k.parked.Int64]
-		switch {
-		case k.head.Valid:
+		if k.head.Valid {
 			head, had := locked[k.head.Int64]
 			if !had && k.pending {
 				held = true
 			}
-			if !had || !ok || !head.free || head.place == placeParked || next.place != placeParked {
+			if !had || !head.free || head.place == placeParked || ok && next.place != placeParked {
 				continue
 			}
+			// It steps back also where somebody has the one before it, and does not go first (O5).
 			park = append(park, k.head.Int64)
-		case !ok || next.place != placeParked:
+			held = held || !ok
+		}
+		if !ok || next.place != placeParked {
 			continue
 		}
 		heads = append(heads, k.parked.Int64)

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ func redriveOrderedRules() []rule {
 		{name: "O7_S8_a_head_whose_lease_is_over_steps_back", clocks: settable, run: redriveBeforeExpired},
 		{name: "O2_a_head_that_somebody_holds_stays", clocks: settable, run: redriveHeldHead, skip: needsRowLocks},
 		{name: "O7_a_head_that_somebody_only_looked_at_steps_back", clocks: settable, run: redriveLockedHead, skip: needsRowLocks},
+		{name: "O5_O7_what_comes_back_stands_behind_an_earlier_one_that_somebody_holds", clocks: settable, run: redriveHeldEarlier, skip: needsRowLocks},
 		{name: "O7_C15_a_head_that_is_given_back_steps_back", clocks: bothClocks, run: redriveGivenBack},
 		{name: "O7_it_unblocks_its_key_and_blocks_it_again", clocks: bothClocks, run: redriveBlocker},
 		{name: "O7_one_from_before_the_dead_one_that_blocks", clocks: settable, run: redriveBeforeBlocker},
@@ -149,6 +151,27 @@ func redriveLockedHead(t *testing.T, e *env) {
 	require.NoError(t, receive(t, done, "the answer of the redrive"))
 	e.checkKeys(t)
 	require.Equal(t, refs[:1], refsOf(e.claimN(t, 10)), "it is the head when the redrive is answered")
+}
+
+// A message waits behind an earlier one of its key, also where that cannot become the head yet.
+func redriveHeldEarlier(t *testing.T, e *env) {
+	for _, how := range []HoldKind{HoldLock, HoldUpdate} {
+		refs := e.three(t)
+		c := e.claimKeyed(t, refs[1])[0]
+		e.redrive(t, 1, storage.RedriveParams{})
+		release := sync.OnceFunc(e.in.Hold(t, refs[0], how))
+		defer release()
+		s := settlement(c, storage.ActionRetry)
+		s.Delay = 0
+		e.settle(t, s)
+		e.claimNothing(t)
+		e.sweepKeys(t, 100)
+		e.claimNothing(t)
+		release()
+		e.sweepKeys(t, 100)
+		e.checkKeys(t)
+		require.Equal(t, refs, e.drain(t))
+	}
 }
 
 func redriveGivenBack(t *testing.T, e *env) {

@@ -5,8 +5,9 @@
 -- it comes before the head (O5, O7); a head that somebody holds stays (O1, O2): one that is
 -- leased, settling, or locked by a claim or a user whose transaction is open. Nothing is
 -- promoted from behind the dead message that blocks the key; where that is there no more, or
--- the queue passes over dead ones, the block is lifted. A row that is locked is passed over;
--- the sweep of the keys comes back for it (O9).
+-- the queue passes over dead ones, the block is lifted. A head steps back also where the message
+-- before it is locked by somebody, so that it does not go first (O5): the key has no head then. The
+-- sweep of the keys comes back for it, and for every other row that is locked (O9).
 -- Leans on ordering_key_pkey, message_head, message_parked, message_pkey, queue_pkey, dead_pkey.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 keys AS MATERIALIZED (
@@ -32,19 +33,20 @@ unblocked AS (
     FROM keys s
     WHERE k.ctid = s.tid AND s.blocked_by IS NOT NULL AND NOT s.blocked
 ),
+-- tid is null where somebody has locked the row.
 nexts AS MATERIALIZED (
-    SELECT s.queue_id, s.head, m.tid
-    FROM keys s CROSS JOIN LATERAL (
-        SELECT m.ctid AS tid FROM queuebox.message m
+    SELECT s.queue_id, s.head, (
+        SELECT m.ctid FROM queuebox.message m
         WHERE m.queue_id = s.queue_id AND m.position = s.next
         FOR UPDATE SKIP LOCKED
-    ) m
+    ) AS tid
+    FROM keys s
     WHERE (s.head IS NULL OR s.next < s.head) AND (NOT s.blocked OR s.next < s.blocked_by)
 ),
 -- What is tested of the head stands where it is locked, so that it is tested again on a row
 -- that a claim has changed meanwhile.
 heads AS MATERIALIZED (
-    SELECT m.tid, n.tid AS next
+    SELECT m.tid, n.head, n.tid AS next
     FROM nexts n CROSS JOIN LATERAL (
         SELECT m.ctid AS tid FROM queuebox.message m
         WHERE m.queue_id = n.queue_id AND m.position = n.head
@@ -74,14 +76,16 @@ promoted AS (
     WHERE m.ctid = p.tid
     RETURNING m.queue_id
 )
--- held says that a pending head was passed over which somebody had locked. He may have been a
--- claim that takes other messages than this one.
+-- held says that a pending head was passed over which somebody had locked, or that one stepped back
+-- behind a message which somebody had locked. He may have been a claim that takes other messages
+-- than this one.
 SELECT DISTINCT p.queue_id, false AS held FROM promoted p
 UNION ALL
 SELECT NULL, true
-WHERE EXISTS (
+WHERE EXISTS (SELECT 1 FROM heads h WHERE h.next IS NULL)
+   OR EXISTS (
     SELECT 1 FROM nexts n
-    WHERE n.head IS NOT NULL AND NOT EXISTS (SELECT 1 FROM heads h WHERE h.next = n.tid)
+    WHERE n.head IS NOT NULL AND NOT EXISTS (SELECT 1 FROM heads h WHERE h.head = n.head)
       AND EXISTS (SELECT 1 FROM queuebox.message m
           WHERE m.queue_id = n.queue_id AND m.position = n.head AND CASE m.state WHEN 0 THEN true ELSE false END)
 )
