@@ -29,10 +29,16 @@ func Main(m interface{ Run() int }) {
 
 // find looks until no goroutine is left, or the time is over.
 func find(patience time.Duration) error {
-	for end := time.Now().Add(patience); ; {
+	over := time.After(patience)
+	for {
 		err := goleak.Find()
-		if err == nil || time.Now().After(end) {
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-over:
 			return err //nolint:wrapcheck // what is left, in the words of goleak
+		default:
 		}
 	}
 }
