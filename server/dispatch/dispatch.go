@@ -200,6 +200,7 @@ type Dispatcher struct {
 	// draining is set under mu, so that nobody enters once it is; it is read anywhere.
 	draining atomic.Bool
 
+	// mu is taken before the lock of a queue, and never under it.
 	mu     sync.Mutex
 	closed bool
 	byName map[string]*queue

@@ -271,11 +271,10 @@ func (noMetrics) NotifyReceived()       {}
 func (noMetrics) ListenUp(bool)         {}
 func (noMetrics) ServersKnown(int)      {}
 
-// start makes a dispatcher over a fake, inside a synctest bubble.
-func start(t *testing.T, f *fakeStore, change ...func(*Config)) *Dispatcher {
-	t.Helper()
+// config is one for a store of a test.
+func config(store Store, change ...func(*Config)) Config {
 	cfg := Config{
-		Store: f,
+		Store: store,
 		Resolve: func(context.Context, string) (storage.Queue, bool, error) {
 			return storage.Queue{}, false, nil
 		},
@@ -287,7 +286,13 @@ func start(t *testing.T, f *fakeStore, change ...func(*Config)) *Dispatcher {
 	for _, c := range change {
 		c(&cfg)
 	}
-	d := New(cfg)
+	return cfg
+}
+
+// start makes a dispatcher over a fake, inside a synctest bubble.
+func start(t *testing.T, f *fakeStore, change ...func(*Config)) *Dispatcher {
+	t.Helper()
+	d := New(config(f, change...))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

@@ -263,15 +263,24 @@ func (q *queue) endLate(w *waiter) {
 	q.finishEmpty(w, DeadlineTooShort)
 }
 
-// deal hands out the rows of a statement in the order of the calls.
+// deal hands out the rows of a statement, and gives back those of callers that went away
+// meanwhile.
 func (q *queue) deal(f *flight, res storage.ClaimResult, err error) {
+	for _, a := range q.handOut(f, res, err) {
+		q.d.GiveBack(a) // not under the lock of the queue: it takes that of the dispatcher
+	}
+}
+
+// handOut hands out the rows of a statement in the order of the calls. It returns the answers
+// of those who went away.
+func (q *queue) handOut(f *flight, res storage.ClaimResult, err error) (gone []Answer) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err != nil {
 		// Its rows may be leased, and a database that failed may have lost what it had promised.
 		q.belowAt = q.belowSoon(q.d.cfg.Now())
 		q.fail(f.calls, err)
-		return
+		return nil
 	}
 	q.claimed = q.d.cfg.Now()
 	q.fronts.end(res)
@@ -297,8 +306,7 @@ func (q *queue) deal(f *flight, res storage.ClaimResult, err error) {
 			}
 			q.finish(w, reply{answer: a})
 			if w.gone {
-				r := <-w.answer
-				q.d.GiveBack(r.answer)
+				gone = append(gone, a)
 			}
 			// Another call with this claim id can be answered with the same leases now.
 			if q.ids[w.req.ClaimID] > 0 {
@@ -315,6 +323,7 @@ func (q *queue) deal(f *flight, res storage.ClaimResult, err error) {
 	}
 	q.after(f, res, dealt, unfed)
 	q.endExpired()
+	return gone
 }
 
 // unlook makes the waiters with a claim id be looked at again. The lock is held.
