@@ -62,8 +62,8 @@ func (q *queue) runBelow(p storage.FirstReadyParams, rest time.Time) {
 	if err != nil || q.info.ID != p.QueueID {
 		return
 	}
-	if q.fronts.endLook(res) && q.running {
-		q.lookFor(CauseWake)
+	if q.fronts.endLook(res) {
+		q.happened()
 	}
 }
 

@@ -313,14 +313,18 @@ func (d *Dispatcher) retire(q *queue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := d.cfg.Now()
-	if q.running || q.leases.len() > 0 || d.byName[q.name] != q || q.notBefore.After(now) {
+	if q.running || q.leases.len() > 0 || d.byName[q.name] != q {
 		return
 	}
+	keep := q.notBefore.Sub(now)
 	// A worker that asks again and again without a wait finds its hints again.
-	if idle := now.Sub(q.claimed); idle < frontLife && (q.looksBelow || q.fronts.known()) {
+	if q.looksBelow || q.fronts.known() {
+		keep = max(keep, frontLife-now.Sub(q.claimed))
+	}
+	if keep > 0 {
 		if !q.retiring {
 			q.retiring = true
-			time.AfterFunc(frontLife-idle, func() { d.retireLater(q) })
+			time.AfterFunc(keep, func() { d.retireLater(q) })
 		}
 		return
 	}

@@ -127,7 +127,10 @@ func (s *sunk) cut(priority int32, p place) place {
 	return p
 }
 
-func (f *fronts) forget() { f.at, f.suspects, f.due, f.far = nil, nil, time.Time{}, time.Time{} }
+// forget forgets all places, also for a look under way: it only looks before those it was given.
+func (f *fronts) forget() {
+	f.at, f.suspects, f.due, f.far, f.look = nil, nil, time.Time{}, time.Time{}, nil
+}
 
 func (f *fronts) known() bool { return len(f.at) > 0 }
 
@@ -358,7 +361,7 @@ func (f *fronts) endLook(res storage.FirstReadyResult) (found bool) {
 				found = true
 			}
 			f.lower(r.Priority, p)
-		case at == nil && len(f.at) < maxFronts:
+		case at == nil && meanwhile != nil && len(f.at) < maxFronts:
 			f.use(r.Priority)
 			f.at[r.Priority].place = meanwhile.cut(r.Priority, limit)
 		}

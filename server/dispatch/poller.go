@@ -251,6 +251,11 @@ func (q *queue) pick(cause Cause) *flight {
 			break
 		}
 	}
+	if len(f.calls) == 0 && q.waiting.Len() > 0 {
+		// Those for whom it was have left. What was known of the next look is forgotten by now, so
+		// the others need one.
+		q.lookFor(CauseMore)
+	}
 	return f
 }
 
@@ -468,6 +473,7 @@ func (q *queue) fail(ws []*waiter, err error) {
 		}
 		q.finish(w, reply{err: err})
 	}
+	q.empty = false // what there is was not seen, and when the next delay ends is forgotten
 	q.errorPause = min(max(2*q.errorPause, minSpin), maxSpin)
 	q.notBefore = q.d.cfg.Now().Add(q.errorPause)
 	if q.waiting.Len() > 0 {

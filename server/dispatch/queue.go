@@ -303,9 +303,7 @@ func (q *queue) missed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.belowAt = q.belowSoon(q.d.cfg.Now())
-	if q.running {
-		q.lookFor(CauseWake)
-	}
+	q.happened()
 }
 
 // delayed says that a message is ready at local time at, and on the clock of the database at
@@ -330,7 +328,7 @@ func (q *queue) leaseEnds(position int64, at time.Time) {
 	q.fronts.clear(position)
 	q.leases.set(position, at)
 	if !q.running {
-		q.overdue(q.d.cfg.Now())
+		q.forgetEnded(q.d.cfg.Now())
 		return
 	}
 	if next := q.leases.next(); before.IsZero() || next.Before(before) {
@@ -362,9 +360,17 @@ func (q *queue) liveLeases(now time.Time) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.running {
-		q.overdue(now)
+		q.forgetEnded(now)
 	}
 	return q.leases.len()
+}
+
+// forgetEnded is for leases that end while no poller runs. One that starts at once afterwards has
+// no timer for them. The lock is held.
+func (q *queue) forgetEnded(now time.Time) {
+	if q.overdue(now) {
+		q.empty = false
+	}
 }
 
 func (q *queue) count() int {
