@@ -268,7 +268,9 @@ func TestW4ThousandWaitersCostOnePoller(t *testing.T) {
 		began := f.looks()
 		time.Sleep(10 * time.Second)
 		require.LessOrEqual(t, f.looks()-began, 11)
+		f.mu.Lock()
 		require.False(t, f.overlap)
+		f.mu.Unlock()
 		for range 1000 {
 			f.add(0)
 		}
@@ -435,7 +437,7 @@ func TestMaxBytesRunsAlone(t *testing.T) {
 		for i, ch := range []<-chan call{first, a, b, c} {
 			require.Equal(t, int64(i), position(t, <-ch))
 		}
-		for _, p := range f.statements {
+		for _, p := range f.claimed() {
 			for _, call := range p.Calls {
 				require.False(t, call.MaxPayloadBytes > 0 && len(p.Calls) > 1)
 			}
@@ -500,11 +502,9 @@ func TestClaimsAlone(t *testing.T) {
 			for i, ch := range calls {
 				require.EqualValues(t, i, position(t, <-ch))
 			}
-			f.mu.Lock()
-			for _, p := range f.statements[looks:] {
+			for _, p := range f.claimed()[looks:] {
 				require.Equal(t, alone, len(p.Calls) == 1)
 			}
-			f.mu.Unlock()
 			if alone {
 				require.Equal(t, looks+10, f.looks())
 			} else {

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -252,6 +253,13 @@ func (f *fakeStore) hello(server uint64) {
 	heard := f.heard
 	f.mu.Unlock()
 	heard(storage.Notice{Hello: storage.Hello{Server: server}})
+}
+
+// claimed returns the statements that there were.
+func (f *fakeStore) claimed() []storage.ClaimParams {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.statements)
 }
 
 // looks returns how many statements there were.

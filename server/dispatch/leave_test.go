@@ -95,7 +95,7 @@ func TestC14SameClaimIDWaitsTwice(t *testing.T) {
 		require.Equal(t, a.answer.Messages[0].Token, b.answer.Messages[0].Token)
 		require.NotEqual(t, a.answer.Replayed, b.answer.Replayed, "one of them is the repeat")
 		require.Zero(t, b.took, "right after the first")
-		for _, p := range f.statements {
+		for _, p := range f.claimed() {
 			ids := map[storage.ClaimID]bool{}
 			for _, c := range p.Calls {
 				require.False(t, ids[c.ClaimID])
@@ -173,7 +173,9 @@ func TestStorageErrorAnswersThoseOfTheStatement(t *testing.T) {
 		f.add(0)
 		c = <-begin(t.Context(), d, request(5*time.Second))
 		if c.err == nil && len(c.answer.Messages) == 0 {
+			f.mu.Lock()
 			require.NotEmpty(t, f.taken, "another of the callers got it")
+			f.mu.Unlock()
 		}
 		cancel()
 	})
@@ -319,7 +321,7 @@ func TestUnknownQueueIsServedWhenItAppears(t *testing.T) {
 			f.add(0)
 			begin(t.Context(), d, request(20*time.Second))
 			position(t, <-ch)
-			for _, c := range f.statements[0].Calls {
+			for _, c := range f.claimed()[0].Calls {
 				require.Equal(t, 30*time.Second, c.Lease)
 			}
 		})
