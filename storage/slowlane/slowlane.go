@@ -117,8 +117,9 @@ const (
 // somebody holds: it gives up soon and lets go what it has, and the wait is in the pauses. left
 // is what bounds the waits for locks that are no burden to others.
 func UntilFree(ctx context.Context, most time.Duration, try func(left time.Duration) error) error {
-	for end := time.Now().Add(most); ; { //nolint:forbidigo // How long this process has waited, no time of the database.
-		err := try(time.Until(end))
+	end := time.Now().Add(most) //nolint:forbidigo // How long this process has waited, no time of the database.
+	for left := most; ; {
+		err := try(left)
 		// Jitter, so that those who wait for one lock do not all come at once.
 		wait := freePause + rand.N(freePauseMost-freePause) //nolint:gosec // No secret hangs on a pause.
 		if !errors.Is(err, storage.ErrLocked) || time.Until(end) <= wait {
@@ -129,6 +130,10 @@ func UntilFree(ctx context.Context, most time.Duration, try func(left time.Durat
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
+			return err
+		}
+		// A pause may have been longer than it should, and no time left is no bound at all.
+		if left = time.Until(end); left <= 0 {
 			return err
 		}
 	}

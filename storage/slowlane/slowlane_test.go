@@ -107,3 +107,22 @@ func TestE6UntilFreeTriesAgainUntilTheTimeIsOver(t *testing.T) {
 		require.Equal(t, 4, tries, "any other end is one")
 	})
 }
+
+// A pause may be longer than was asked for. What tries once more has time left for its waits then, for
+// none at all would be no bound to whoever tries.
+func TestE6UntilFreeLeavesNobodyWithoutABound(t *testing.T) {
+	var tries sync.WaitGroup
+	var unbound atomic.Int32
+	for range 4000 {
+		tries.Go(func() {
+			_ = UntilFree(t.Context(), freePauseMost, func(left time.Duration) error {
+				if left <= 0 {
+					unbound.Add(1)
+				}
+				return storage.ErrLocked
+			})
+		})
+	}
+	tries.Wait()
+	require.Zero(t, unbound.Load())
+}
