@@ -94,7 +94,9 @@ func lockRefs(lock string, refs []storage.Ref, wait storage.LockWait) step {
 
 // takeNames locks keys and makes the rows that are missing. Where one went away meanwhile, or
 // somebody else made it, the step that inserts a message of it sets its place to null, and the
-// transaction runs again (keyVanished), with a statement more, after which none of them goes away.
+// transaction runs again (keyVanished), with two statements more, after which none of them goes
+// away: what is missing is made before anything is locked, as by take_names.sql, for somebody who
+// has just made a key may wait for one that is locked here.
 func (s *Store) takeNames(keys namedKeys, wait storage.LockWait) []step {
 	ids, names := keys.columns()
 	steps := atMost(wait)
@@ -103,6 +105,7 @@ func (s *Store) takeNames(keys namedKeys, wait storage.LockWait) []step {
 	}
 	return append(
 		steps,
+		step{sql: s.sql.addNames, args: []any{ids, names}, rerun: true},
 		step{sql: s.sql.keepNames, args: []any{ids, names}, rerun: true},
 		step{sql: s.sql.takeNames, args: []any{ids, names, waits(wait)}},
 	)
