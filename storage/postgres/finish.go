@@ -28,7 +28,11 @@ func (s *Store) Finish(ctx context.Context, p storage.FinishParams) (storage.Fin
 	out.More = len(marks) >= max(p.Limit, 1)
 	for len(marks) > 0 {
 		n := min(len(marks), ownRows)
-		done, err := s.finishOnce(ctx, marks[:n], &out)
+		done, err := s.finishOnce(ctx, marks[:n], false, &out)
+		if hasCode(err, codeLockNotAvailable) {
+			// Somebody has an ordering key: the others go on without it.
+			done, err = s.finishOnce(ctx, marks[:n], true, &out)
+		}
 		if err != nil {
 			return out, err
 		}
@@ -71,8 +75,9 @@ func (s *Store) marked(ctx context.Context, limit int64) (marks []mark, out stor
 	return marks, out, err
 }
 
-// finishOnce finishes what it can have of some marks, and tells of how many.
-func (s *Store) finishOnce(ctx context.Context, marks []mark, out *storage.FinishResult) (done int, err error) {
+// finishOnce finishes what it can have of some marks, and tells of how many. free says that it
+// waits for no ordering key, and leaves the messages of those that somebody has.
+func (s *Store) finishOnce(ctx context.Context, marks []mark, free bool, out *storage.FinishResult) (done int, err error) {
 	var (
 		xids, seqs = namesOf(marks, func(m mark) ownRow { return m.ownRow })
 		taken      []mark
@@ -131,7 +136,10 @@ func (s *Store) finishOnce(ctx context.Context, marks []mark, out *storage.Finis
 		)}
 		heads = nil
 		if ordered := slices.DeleteFunc(refs, func(r storage.Ref) bool { return !keyed(r) }); len(ordered) > 0 {
-			return s.withKeys(ordered, 0, &heads, finish), true
+			if free {
+				return s.withFreeKeys(ordered, &heads, finish), true
+			}
+			return s.withKeys(ordered, ownKeyWait, &heads, finish), true
 		}
 		return []step{finish}, true
 	})

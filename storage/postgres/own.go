@@ -13,6 +13,9 @@ const (
 	// What one transaction of Place or Finish takes at most.
 	ownRows  = 500
 	ownBytes = 4 << 20
+	// ownKeyWait is how long they wait for an ordering key that somebody has, while they hold
+	// others: as keyWait is for an operator's call. The rest goes on without it then.
+	ownKeyWait = 100 * time.Millisecond
 )
 
 // ownBound is where a scan of incoming or marked starts.

@@ -1,11 +1,15 @@
 -- Finishes marks that this transaction has taken ($1 to $4), with the same end as settle.sql:
 -- the mark has decided everything. A message whose row somebody else has locked keeps its
--- mark for the next time; a mark whose message is not there, or no longer settling, goes.
+-- mark for the next time, and so does one with an ordering key (its position is odd) whose lock the
+-- transaction does not have; a mark whose message is not there, or no longer settling, goes.
 -- The times are those of the mark, but nothing becomes claimable in the past: a claim may
 -- start its scan behind it.
 -- Leans on message_pkey and marked_order.
 WITH taken AS MATERIALIZED (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::bigint[]) AS u (xid, seq, queue_id, position)
+),
+keys AS MATERIALIZED (
+    SELECT string_to_array(current_setting('queuebox.keys', true), ',')::bigint[] AS ids
 ),
 locked AS MATERIALIZED (
     SELECT m.queue_id, m.position, m.state, m.outcome AS decided, m.mark_action AS action, m.settle_time AS settled,
@@ -14,6 +18,7 @@ locked AS MATERIALIZED (
         m.mark_error AS new_error, m.mark_reason_code AS new_code, m.mark_result AS new_result
     FROM (SELECT DISTINCT t.queue_id, t.position FROM taken t ORDER BY t.queue_id, t.position) t
     JOIN queuebox.message m ON m.queue_id = t.queue_id AND m.position = t.position
+    WHERE CASE WHEN t.position & 1 = 1 THEN m.key_id = ANY ((SELECT k.ids FROM keys k)::bigint[]) ELSE true END
     FOR UPDATE OF m SKIP LOCKED
 ),
 timed AS MATERIALIZED (
