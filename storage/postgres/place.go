@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,19 @@ type incoming struct {
 }
 
 func (r incoming) plain() bool { return r.orderingKey == "" && !r.idempotent }
+
+// name is its ordering key.
+func (r incoming) name() namedKey { return namedKey{queueID: r.queueID, name: r.orderingKey} }
+
+// placing is one call of Place.
+type placing struct {
+	store *Store
+	out   *storage.PlaceResult
+	place func(context.Context, []incoming, *storage.PlaceResult) error
+	// left are the ordering keys of rows that could not be placed: what comes behind one of them
+	// in its key waits with it for the next call, and so keeps its order (O5).
+	left map[namedKey]bool
+}
 
 // Place implements storage.Own: one look, then small transactions. A row that the database
 // refuses fails its transaction; those that stood in it are tried one by one, so that it
@@ -44,10 +58,11 @@ func (s *Store) Place(ctx context.Context, p storage.PlaceParams) (storage.Place
 		rows  []incoming
 		place func(context.Context, []incoming, *storage.PlaceResult) error
 	}{{plain, s.placePlain}, {keyed, s.placeKeyed}} {
+		p := placing{store: s, out: &out, place: lane.place, left: map[namedKey]bool{}}
 		for left := lane.rows; len(left) > 0; {
 			var batch []incoming
 			batch, left = cutBytes(left)
-			if err := s.placeOrRefuse(ctx, batch, &out, lane.place); err != nil && first == nil {
+			if err := p.orRefuse(ctx, batch); err != nil && first == nil {
 				first = err
 			}
 		}
@@ -98,36 +113,52 @@ func (s *Store) incoming(ctx context.Context, limit int64) (rows []incoming, out
 	return rows, out, err
 }
 
-// placeOrRefuse places a batch, or each of its rows for itself where one of them is poison.
-func (s *Store) placeOrRefuse(
-	ctx context.Context, batch []incoming, out *storage.PlaceResult,
-	place func(context.Context, []incoming, *storage.PlaceResult) error,
-) error {
-	err := place(ctx, batch, out)
-	if err != nil && hasCode(err, codeLockNotAvailable) && len(batch) > 1 {
+// orRefuse places a batch, or each of its rows for itself where one of them is poison.
+func (p *placing) orRefuse(ctx context.Context, batch []incoming) error {
+	batch = slices.DeleteFunc(slices.Clone(batch), func(r incoming) bool { return p.left[r.name()] })
+	if len(batch) == 0 {
+		return nil
+	}
+	err := p.place(ctx, batch, p.out)
+	if err == nil {
+		return nil
+	}
+	if hasCode(err, codeLockNotAvailable) && len(batch) > 1 {
 		// Somebody has a key of one of them for long: the others go on without it.
 		half := len(batch) / 2
-		return errors.Join(s.placeOrRefuse(ctx, batch[:half], out, place), s.placeOrRefuse(ctx, batch[half:], out, place))
+		return errors.Join(p.orRefuse(ctx, batch[:half]), p.orRefuse(ctx, batch[half:]))
 	}
-	if err == nil || !poison(err) {
+	if !poison(err) {
+		p.leave(batch)
 		return err
 	}
 	if len(batch) > 1 {
 		for i := range batch {
-			if err := s.placeOrRefuse(ctx, batch[i:i+1], out, place); err != nil {
+			if err := p.orRefuse(ctx, batch[i:i+1]); err != nil {
+				p.leave(batch[i:])
 				return err
 			}
 		}
 		return nil
 	}
-	why := code(err)
+	s, why := p.store, code(err)
 	if err := s.write(ctx, "place: refuse", step{sql: s.sql.own.refuse, args: []any{batch[0].xid, batch[0].seq, why}}); err != nil {
+		p.leave(batch)
 		return err
 	}
 	s.log.ErrorContext(ctx, "a row of queuebox.incoming can never become a message and was set aside",
 		"xid", batch[0].xid, "seq", batch[0].seq, "queue_id", batch[0].queueID, "error", err)
-	out.Refused++
+	p.out.Refused++
 	return nil
+}
+
+// leave notes that rows were not placed.
+func (p *placing) leave(rows []incoming) {
+	for _, r := range rows {
+		if r.orderingKey != "" {
+			p.left[r.name()] = true
+		}
+	}
 }
 
 // poison tells whether the values of a row are what failed.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -30,11 +31,21 @@ type taken struct {
 	hash    []byte
 }
 
-// placeKeyed places rows with ordering or idempotency keys, in one transaction of three
-// round trips: the ordering keys are locked, then the rows are taken (D12: the order of a key
-// is that of the rows which are there once its lock is held); positions are drawn and the
-// idempotency keys taken; then what they say decides.
+// placeKeyed places rows with ordering or idempotency keys.
 func (s *Store) placeKeyed(ctx context.Context, batch []incoming, out *storage.PlaceResult) error {
+	for range keyTries {
+		if again, err := s.placeKeyedOnce(ctx, batch, out); err != nil || !again {
+			return err
+		}
+	}
+	return fmt.Errorf("postgres: place: %w: an idempotency key keeps vanishing", storage.ErrUnavailable)
+}
+
+// placeKeyedOnce does it in one transaction of three round trips: the ordering keys are locked,
+// then the rows are taken (D12: the order of a key is that of the rows which are there once its
+// lock is held); positions are drawn and the idempotency keys taken; then what they say decides.
+// again says that nothing was placed, since an idempotency key went away between two statements.
+func (s *Store) placeKeyedOnce(ctx context.Context, batch []incoming, out *storage.PlaceResult) (again bool, err error) {
 	var keys []namedKey
 	for _, r := range batch {
 		if r.orderingKey != "" {
@@ -45,8 +56,8 @@ func (s *Store) placeKeyed(ctx context.Context, batch []incoming, out *storage.P
 		res   storage.PlaceResult
 		heads []int32
 	)
-	err := s.converse(ctx, "place", func(send func(...step) error) (bool, error) {
-		res, heads = storage.PlaceResult{}, nil
+	err = s.converse(ctx, "place", func(send func(...step) error) (bool, error) {
+		res, heads, again = storage.PlaceResult{}, nil, false
 		rows, err := s.takeIncoming(send, keys, batch)
 		if err != nil || len(rows) == 0 {
 			return false, err
@@ -55,9 +66,11 @@ func (s *Store) placeKeyed(ctx context.Context, batch []incoming, out *storage.P
 		if err != nil {
 			return false, err
 		}
-		verdicts, take, again := decideKeyed(rows, positions, held, &res)
-		if again {
-			// Retention removed a key between two statements; the next call finds it so.
+		var (
+			verdicts []int16
+			take     keyTake
+		)
+		if verdicts, take, again = decideKeyed(rows, positions, held, &res); again {
 			return false, nil
 		}
 		var steps []step
@@ -84,8 +97,8 @@ func (s *Store) placeKeyed(ctx context.Context, batch []incoming, out *storage.P
 		}
 		return true, send(steps...)
 	})
-	if err != nil {
-		return err
+	if err != nil || again {
+		return again, err
 	}
 	out.Placed += res.Placed
 	out.Duplicates += res.Duplicates
@@ -99,7 +112,7 @@ func (s *Store) placeKeyed(ctx context.Context, batch []incoming, out *storage.P
 	for _, id := range heads {
 		out.Ready = earliest(out.Ready, storage.QueueReady{QueueID: id, ReadyTime: out.Now})
 	}
-	return nil
+	return false, nil
 }
 
 // takeIncoming locks ordering keys and then takes the rows, in the order of their
@@ -111,7 +124,7 @@ func (s *Store) takeIncoming(send func(...step) error, keys []namedKey, batch []
 		xids, seqs = namesOf(batch, func(r incoming) ownRow { return r.ownRow })
 	)
 	if len(keys) > 0 {
-		steps = s.takeNames(uniqueKeys(slices.Clone(keys)), 0)
+		steps = s.takeNames(uniqueKeys(slices.Clone(keys)), ownKeyWait)
 	}
 	err := send(append(steps, step{sql: s.sql.own.take, args: []any{xids, seqs}, scan: each(nil, func(r pgx.Rows) error {
 		var (
@@ -135,7 +148,9 @@ func (s *Store) takeIncoming(send func(...step) error, keys []namedKey, batch []
 	return rows, err
 }
 
-// drawKeyed draws the positions of rows and takes, locks and reads their idempotency keys.
+// drawKeyed draws the positions of rows and takes, locks and reads their idempotency keys. One that
+// somebody has is not waited for: neither those who need an ordering key of these rows nor the
+// other rows wait with it (E6), and the next call comes back.
 func (s *Store) drawKeyed(send func(...step) error, rows []taken) ([]int64, map[queueKey]heldKey, error) {
 	var (
 		ids       = make([]int32, len(rows))
@@ -148,7 +163,8 @@ func (s *Store) drawKeyed(send func(...step) error, rows []taken) ([]int64, map[
 	for i, r := range rows {
 		ids[i], keys[i], hashes[i], ordered[i] = r.queueID, r.key, r.hash, r.ordered
 	}
-	err := send(
+	err := send(append(
+		atMost(briefly),
 		step{sql: s.sql.enqueueKeys, args: []any{ids, keys, hashes, ordered}, scan: each(nil, func(r pgx.Rows) error {
 			var ord, position, n int64
 			if err := r.Scan(&ord, &position, &n); err != nil {
@@ -167,7 +183,7 @@ func (s *Store) drawKeyed(send func(...step) error, rows []taken) ([]int64, map[
 			held[k] = h
 			return nil
 		})},
-	)
+	)...)
 	return positions, held, err
 }
 

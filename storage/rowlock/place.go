@@ -322,7 +322,7 @@ func scanArrival(r *sql.Rows) (arrival, error) {
 
 // placeRows makes messages of rows that the transaction has taken.
 func (c *session) placeRows(ctx context.Context, rows []arrival, keys lockedKeys, res *storage.PlaceResult) error {
-	b := &batch{c: c}
+	b := &batch{c: c, tries: len(keys.named) > 0}
 	var gone []int64
 	for _, r := range rows {
 		if r.unreadable != nil {

@@ -26,6 +26,8 @@ func ownRules() []rule {
 		{name: "E12_E3_enqueue/a_reused_key_becomes_a_dead_message_that_says_so", clocks: settable, run: ownReused},
 		{name: "E12_enqueue/two_servers_place_each_message_once", clocks: bothClocks, run: ownPlacedOnce},
 		{name: "E12_O5_enqueue/transactions_one_after_the_other_keep_their_order_within_a_key", clocks: bothClocks, run: ownOrder},
+		{name: "E12_O5_enqueue/behind_one_that_cannot_be_placed_yet_its_ordering_key_waits", clocks: bothClocks, run: ownHeldKeyOrder, skip: needsHeldKeys},
+		{name: "E12_E6_enqueue/what_waits_for_a_held_key_keeps_its_ordering_key_from_nobody", clocks: realClock, run: ownHeldKey, skip: needsHeldKeys},
 		{name: "E12_O6_settle/a_key_goes_on_when_its_mark_is_finished", clocks: settable, run: ownKeyGoesOn},
 		{name: "E12_O7_settle/a_dead_head_blocks_its_key", clocks: settable, run: ownBlocks},
 		{name: "E12_outcome/is_read_by_token_from_the_mark_and_from_what_came_of_it", clocks: settable, run: ownOutcome},
