@@ -24,6 +24,8 @@ const (
 	codeNotNullViolation           = "23502"
 	codeCheckViolation             = "23514"
 	codeReadOnlyTransaction        = "25006"
+	codeIdleInTransactionTimeout   = "25P03"
+	codeTransactionTimeout         = "25P04"
 	codeInsufficientPrivilege      = "42501"
 	codeUndefinedTable             = "42P01"
 	codeUndefinedColumn            = "42703"
@@ -34,6 +36,7 @@ const (
 	codeAdminShutdown              = "57P01"
 	codeCrashShutdown              = "57P02"
 	codeCannotConnectNow           = "57P03"
+	codeIdleSessionTimeout         = "57P05"
 	classConnection                = "08"
 	classData                      = "22"
 	classIntegrity                 = "23"
@@ -59,7 +62,7 @@ func rolledBack(err error) bool {
 	case c == "":
 		return pgconn.SafeToRetry(err)
 	case c == codeStatementCompletionUnknown, c == codeAdminShutdown, c == codeCrashShutdown,
-		c == codeCannotConnectNow, c[:2] == classConnection:
+		c == codeCannotConnectNow, c == codeTransactionTimeout, c[:2] == classConnection:
 		return false
 	default:
 		return true
@@ -112,8 +115,9 @@ func classify(what string, err error, write bool) error {
 		return fmt.Errorf("postgres: %s: %w; grant this role its rights: see \"Rights\" in docs/operations.md", what, plain(err))
 	case codeLockNotAvailable:
 		return wrap(storage.ErrLocked)
-	case codeSerializationFailure, codeDeadlockDetected, codeQueryCanceled,
-		codeReadOnlyTransaction:
+	case codeSerializationFailure, codeDeadlockDetected, codeQueryCanceled, codeReadOnlyTransaction,
+		// This process stood still for long: what it sends then is not run any more.
+		codeIdleInTransactionTimeout, codeIdleSessionTimeout:
 		return wrap(storage.ErrUnavailable)
 	case codeUndefinedTable, codeUndefinedColumn, codeInvalidSchemaName:
 		return wrap(storage.ErrSchema)

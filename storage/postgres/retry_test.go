@@ -66,12 +66,12 @@ func TestD2D8Failures(t *testing.T) {
 					require.ErrorIs(t, one(key+"x"), storage.ErrUnavailable, code)
 					require.LessOrEqual(t, d.tries(t), 10, "few")
 				}
-				for _, code := range []string{"57P01", "57P02", "57P03", "08006", "40003"} {
+				for _, code := range []string{"57P01", "57P02", "57P03", "25P04", "08006", "40003"} {
 					d.failing(t, code, 1000)
 					require.ErrorIs(t, one(key+"y"), storage.ErrOutcomeUnknown, code)
 					require.Equal(t, 1, d.tries(t), "D8: %s proves no rollback, so it is not run again", code)
 				}
-				for _, code := range []string{"55P03", "57014", "25006", "53100", "53200"} {
+				for _, code := range []string{"55P03", "57014", "25006", "25P03", "57P05", "53100", "53200"} {
 					d.failing(t, code, 1000)
 					require.ErrorIs(t, one(key+"z"), storage.ErrUnavailable, code)
 				}
