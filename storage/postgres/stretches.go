@@ -27,6 +27,8 @@ const (
 	// stretchLag is how long a place must have been that of a living row before a stretch may
 	// reach up to it: a pass, for each walks over all that died since the stretch ends.
 	stretchLag = 900 * time.Millisecond
+	// stretchStep is how far apart two moments are of which the highest place is remembered.
+	stretchStep = stretchLag / 8
 	// stretchRest is how long a stretch is left alone after a look began to go through it.
 	stretchRest = 10 * time.Second
 	// lookTime is about the time that a pass takes to look at pieces of stretches, a twentieth of
@@ -80,6 +82,12 @@ type emptyStretch struct {
 
 func (e *emptyStretch) width() int64 { return e.to.Position - e.from.Position }
 
+// newestMark is the highest position that was met from one moment to another.
+type newestMark struct {
+	from, to time.Time
+	newest   int64
+}
+
 // stretches remembers the empty stretches of one index, in its order. Places are references of
 // messages, or queue 0 and the id of an ordering key.
 type stretches struct {
@@ -87,9 +95,9 @@ type stretches struct {
 	empty  []emptyStretch
 	queues map[int32]struct{} // in which rows were met
 	// newest is the highest position of a living row that was met, settled what it was stretchLag
-	// before.
+	// before, and marks what it was since then, the oldest first.
 	newest, settled int64
-	since           time.Time
+	marks           []newestMark
 	// piece is how much of a stretch one statement looks at, width how much a page reads; 0 is all.
 	piece, width int64
 	costly       time.Duration // costly, but in tests
@@ -137,10 +145,7 @@ func (s *stretches) failed() {
 func (s *stretches) met(now time.Time, parts []stretch, newest int64, rows []storage.Ref, full bool, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.since) >= stretchLag {
-		s.settled, s.since = s.newest, now
-	}
-	s.newest = max(s.newest, newest)
+	s.mark(now, newest)
 	switch {
 	case s.width > maxPiece:
 		s.width = 0
@@ -165,6 +170,19 @@ func (s *stretches) met(now time.Time, parts []stretch, newest int64, rows []sto
 		s.between(now, from, p.to)
 	}
 	s.tidy()
+}
+
+// mark notes the highest position of a page.
+func (s *stretches) mark(now time.Time, newest int64) {
+	for len(s.marks) > 0 && now.Sub(s.marks[0].to) >= stretchLag {
+		s.settled, s.marks = s.marks[0].newest, s.marks[1:]
+	}
+	s.newest = max(s.newest, newest)
+	n := len(s.marks) - 1
+	if n < 0 || now.Sub(s.marks[n].from) >= stretchStep {
+		s.marks, n = append(s.marks, newestMark{from: now}), n+1
+	}
+	s.marks[n].to, s.marks[n].newest = now, s.newest
 }
 
 // between remembers that nothing was met from one place to another. Where they are of two queues

@@ -149,3 +149,31 @@ func TestC18StretchesHideNothingForLong(t *testing.T) {
 		})
 	}
 }
+
+// C18, W7: a stretch reaches up to no place at which a row was met first a moment ago: beside that row
+// others may be about to commit. Later it does.
+func TestC18AStretchEndsBeforeWhatIsNew(t *testing.T) {
+	s := newStretches()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	met := func(positions ...int64) {
+		var rows []storage.Ref
+		for _, p := range positions {
+			rows = append(rows, storage.Ref{QueueID: 1, Position: p})
+		}
+		s.met(now, s.parts(storage.Ref{}), positions[len(positions)-1], rows, false, 0)
+	}
+	met(2)
+	now = now.Add(stretchLag - time.Millisecond)
+	met(2, 10*wide)
+	now = now.Add(time.Millisecond)
+	met(2)
+	require.Empty(t, s.empty)
+	now = now.Add(stretchLag - time.Millisecond)
+	met(2)
+	require.Empty(t, s.empty)
+	now = now.Add(time.Millisecond)
+	met(2)
+	require.NotEmpty(t, s.empty)
+	last := s.empty[len(s.empty)-1].stretch
+	require.Equal(t, stretch{storage.Ref{QueueID: 1, Position: 3}, storage.Ref{QueueID: 1, Position: 10 * wide}}, last)
+}
