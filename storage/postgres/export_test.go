@@ -25,7 +25,7 @@ func Statements() (map[string]string, error) {
 		"diagnose": s.diagnose, "complete": s.complete, "complete_one": s.completeOne, "enqueue": s.enqueue, "enqueue_one": s.enqueueOne, "enqueue_keys": s.enqueueKeys,
 		"enqueue_keys_read": s.enqueueKeysRead, "enqueue_keyed": s.enqueueKeyed,
 		"message_get": s.messageGet, "message_list": s.messageList, "blocked": s.blocked,
-		"enqueue_ordered": s.enqueueOrdered, "take_names": s.takeNames, "keep_names": s.keepNames, "complete_ordered": s.completeOrdered, "add_names": s.addNames, "lock_names": s.lockNames,
+		"enqueue_ordered": s.enqueueOrdered, "take_names": s.takeNames, "complete_ordered": s.completeOrdered, "add_names": s.addNames, "lock_names": s.lockNames,
 		"lock_keys": s.lockKeys, "promote": s.promote, "wait_row": s.waitRow, "lock_keys_free": s.lockKeysFree,
 		"keys_look": s.keysLook, "lock_key_ids": s.lockKeyIDs, "remove_keys": s.removeKeys,
 		"count_page": s.countPage, "count_queues": s.countQueues, "stats_get": s.statsGet,

@@ -254,7 +254,7 @@ func (s *Store) lockCompletion(ref storage.Ref, followUps namedKeys, wait storag
 	}
 	ids, names := followUps.columns()
 	return append(
-		atMost(wait),
+		append(keep(wait), atMost(wait)...),
 		step{sql: s.sql.addNames, args: []any{ids, names}},
 		step{sql: s.sql.lockCompletion, args: []any{ref.QueueID, ref.Position, ids, names}},
 	)

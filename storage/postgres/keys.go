@@ -94,21 +94,30 @@ func lockRefs(lock string, refs []storage.Ref, wait storage.LockWait) step {
 
 // takeNames locks keys and makes the rows that are missing. Where one went away meanwhile, or
 // somebody else made it, the step that inserts a message of it sets its place to null, and the
-// transaction runs again (keyVanished), with two statements more, after which none of them goes
-// away: what is missing is made before anything is locked, as by take_names.sql, for somebody who
-// has just made a key may wait for one that is locked here.
+// transaction runs again (keyVanished), with statements before it after which all of them are there
+// and none goes away.
 func (s *Store) takeNames(keys namedKeys, wait storage.LockWait) []step {
 	ids, names := keys.columns()
-	steps := atMost(wait)
-	for i := range steps {
-		steps[i].rerun = true
-	}
+	steps := keep(wait)
 	return append(
 		steps,
 		step{sql: s.sql.addNames, args: []any{ids, names}, rerun: true},
-		step{sql: s.sql.keepNames, args: []any{ids, names}, rerun: true},
 		step{sql: s.sql.takeNames, args: []any{ids, names, waits(wait)}},
 	)
+}
+
+// keepKeys keeps the sweep from removing rows of keys (remove_keys.sql) until the transaction ends.
+// What is missing is made then, and after that all is locked: to lock a key and to wait with it for
+// one that somebody is just making would be a wait for somebody who may wait for that lock (D12).
+const keepKeys = "SELECT pg_advisory_xact_lock_shared(7420742074207424)"
+
+// keep gives keepKeys for a transaction that runs again.
+func keep(wait storage.LockWait) []step {
+	steps := append(atMost(wait), step{sql: keepKeys})
+	for i := range steps {
+		steps[i].rerun = true
+	}
+	return steps
 }
 
 // promoteStep puts the keys right that an earlier step of the transaction has locked.

@@ -84,7 +84,6 @@ func TestC12OrderedPlansArePinned(t *testing.T) {
 				t.Helper()
 				most("take_names", batch, 12, repeat(batch, id), names(batch), "'100'")
 				most("add_names", batch, 10, repeat(batch, id), names(batch))
-				most("keep_names", batch, 20, repeat(batch, id), names(batch))
 				most("lock_names", batch, 12, repeat(batch, id), names(batch))
 				most("lock_keys", batch, 20, ids, positions, "''")
 				most("lock_keys_free", batch, 20, ids, positions, "''")

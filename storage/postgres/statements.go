@@ -17,8 +17,8 @@ type statements struct {
 	// What has become of claims, and the operator's calls on one message.
 	look, explain, revoke string
 	// Ordering keys: their locks, and the head of each.
-	enqueueOrdered, takeNames, keepNames, completeOrdered, addNames, lockNames, lockNamesFree, lockKeys, lockKeysFree, promote, waitRow string
-	keysLook, lockKeyIDs, removeKeys                                                                                                    string
+	enqueueOrdered, takeNames, completeOrdered, addNames, lockNames, lockNamesFree, lockKeys, lockKeysFree, promote, waitRow string
+	keysLook, lockKeyIDs, removeKeys                                                                                         string
 	// The operator's calls on many messages.
 	pickPending, pickCompleted, pickDead, redrive string
 	purgePending, purgeCompleted, purgeDead       string
@@ -67,7 +67,7 @@ func loadStatements(testClock string) (statements, error) {
 		"enqueue": &s.enqueue, "enqueue_one": &s.enqueueOne, "enqueue_keys": &s.enqueueKeys, "enqueue_keys_lock": &s.enqueueKeysLock,
 		"enqueue_keys_read": &s.enqueueKeysRead,
 		"enqueue_keys_take": &s.enqueueKeysTake, "enqueue_keyed": &s.enqueueKeyed,
-		"enqueue_ordered": &s.enqueueOrdered, "take_names": &s.takeNames, "keep_names": &s.keepNames, "complete_ordered": &s.completeOrdered,
+		"enqueue_ordered": &s.enqueueOrdered, "take_names": &s.takeNames, "complete_ordered": &s.completeOrdered,
 		"add_names": &s.addNames, "lock_names": &s.lockNames,
 		"find_held": &s.findHeld, "lock_completion": &s.lockCompletion, "complete_follow_ups": &s.completeFollowUps,
 		"lock_keys": &s.lockKeys, "promote": &s.promote, "wait_row": &s.waitRow,

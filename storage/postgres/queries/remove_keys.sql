@@ -1,7 +1,9 @@
 -- Removes those of the locked ordering keys that no message needs: none is live, and no dead
--- one blocks. Who was about to use such a key finds it gone and runs again.
+-- one blocks. Who was about to use such a key finds it gone and runs again; while somebody does that
+-- (keepKeys), none is removed. One transaction at a time does this.
 -- Leans on ordering_key_pkey, message_head, message_parked, queue_pkey, dead_pkey.
-WITH idle AS MATERIALIZED (
+WITH lock AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(7420742074207424) AS had),
+idle AS MATERIALIZED (
     SELECT k.tid
     FROM unnest(string_to_array(current_setting('queuebox.keys', true), ',')::bigint[]) AS u (key_id)
     CROSS JOIN LATERAL (
@@ -16,7 +18,7 @@ WITH idle AS MATERIALIZED (
         WHERE k.key_id = u.key_id
         LIMIT 1
     ) k
-    WHERE NOT k.needed
+    WHERE (SELECT l.had FROM lock l) AND NOT k.needed
 ),
 gone AS (
     DELETE FROM queuebox.ordering_key k USING idle i WHERE k.ctid = i.tid RETURNING 1
