@@ -91,7 +91,7 @@ cleared AS (
     DELETE FROM queuebox.marked k USING taken t
     WHERE k.xid = t.xid::xid8 AND k.seq = t.seq
       AND (EXISTS (SELECT 1 FROM locked l WHERE l.queue_id = t.queue_id AND l.position = t.position)
-        OR NOT EXISTS (SELECT 1 FROM queuebox.message m WHERE m.queue_id = t.queue_id AND m.position = t.position))
+        OR (SELECT m.position FROM queuebox.message m WHERE m.queue_id = t.queue_id AND m.position = t.position) IS NULL)
     RETURNING 1
 )
 SELECT clock_timestamp(), (SELECT count(*) FROM cleared), d.queue_id, d.position, d.decided,

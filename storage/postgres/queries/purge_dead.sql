@@ -11,9 +11,9 @@ locked AS MATERIALIZED (
     FROM unnest($2::bigint[]) AS u (position)
     JOIN queuebox.dead d ON d.queue_id = $1::integer AND d.position = u.position
     WHERE d.ordering_key IS NULL
-       OR NOT EXISTS (SELECT 1 FROM queuebox.ordering_key k
-           WHERE k.queue_id = d.queue_id AND k.name = d.ordering_key AND k.blocked_by = d.position
-             AND NOT coalesce(k.key_id = ANY ((SELECT m.ids FROM mine m)::bigint[]), false))
+       OR (SELECT k.blocked_by = d.position AND NOT coalesce(k.key_id = ANY ((SELECT m.ids FROM mine m)::bigint[]), false)
+           FROM queuebox.ordering_key k
+           WHERE k.queue_id = d.queue_id AND k.name = d.ordering_key) IS NOT TRUE
     FOR UPDATE OF d SKIP LOCKED
 ),
 {{forget}}

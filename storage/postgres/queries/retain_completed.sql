@@ -35,8 +35,8 @@ going AS MATERIALIZED (
     SELECT c.* FROM cut c
     WHERE c.idempotency_key IS NULL
        OR EXISTS (SELECT 1 FROM keys k WHERE k.queue_id = c.queue_id AND k.position = c.position)
-       OR NOT EXISTS (SELECT 1 FROM queuebox.idempotency_key k
-           WHERE k.queue_id = c.queue_id AND k.key = c.idempotency_key AND k.position = c.position)
+       OR (SELECT k.position FROM queuebox.idempotency_key k
+           WHERE k.queue_id = c.queue_id AND k.key = c.idempotency_key) IS DISTINCT FROM c.position
 ),
 freed AS (
     DELETE FROM queuebox.idempotency_key k USING keys

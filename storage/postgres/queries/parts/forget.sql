@@ -1,7 +1,8 @@
 -- What a statement deletes besides the rows that it has locked: the idempotency keys that still
 -- name them, and their settlement history. A message whose key somebody else holds stays. A
 -- settlement is looked for in the hours from the making of the message until now, and one more on
--- either side: a clock may have been set.
+-- either side: a clock may have been set. Which message a key names is read as a value: behind an OR,
+-- PostgreSQL 18 answers NOT EXISTS by reading all keys there are, once.
 keys AS MATERIALIZED (
     SELECT k.queue_id, k.key, k.position
     FROM locked l
@@ -12,8 +13,8 @@ going AS MATERIALIZED (
     SELECT l.* FROM locked l
     WHERE l.idempotency_key IS NULL
        OR EXISTS (SELECT 1 FROM keys k WHERE k.position = l.position)
-       OR NOT EXISTS (SELECT 1 FROM queuebox.idempotency_key k
-           WHERE k.queue_id = l.queue_id AND k.key = l.idempotency_key AND k.position = l.position)
+       OR (SELECT k.position FROM queuebox.idempotency_key k
+           WHERE k.queue_id = l.queue_id AND k.key = l.idempotency_key) IS DISTINCT FROM l.position
 ),
 freed AS (
     DELETE FROM queuebox.idempotency_key k USING keys
