@@ -73,7 +73,7 @@ func (s *Store) placeKeyedOnce(ctx context.Context, batch []incoming, out *stora
 		if verdicts, take, again = decideKeyed(rows, positions, held, &res); again {
 			return false, nil
 		}
-		var steps []step
+		steps := atMost(ownKeyWait) // drawKeyed has set less
 		if len(take.ids) > 0 {
 			steps = append(steps, step{sql: s.sql.enqueueKeysTake, args: []any{take.ids, take.keys, take.positions, take.hashes}})
 		}
