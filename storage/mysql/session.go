@@ -42,18 +42,22 @@ const (
 	maxIdle = 30 * time.Second
 	// maxLife moves connections on to where a name leads by now.
 	maxLife = 30 * time.Minute
-	// connectTimeout bounds one attempt to connect.
+	// connectTimeout bounds one attempt to connect, log in and set the session up.
 	connectTimeout = 5 * time.Second
 	// commitGrace is how long the answer to a COMMIT is waited for once the caller has left:
 	// cut off, it would be an outcome that nobody knows (D8).
 	commitGrace = time.Second
 )
 
-// connector makes connections that have our settings.
+// connector makes connections that have our settings. It bounds the login too: the driver bounds
+// the dialing alone, and would wait for ever for a server that takes connections and says nothing,
+// such as one of another kind that waits for the client to speak first.
 type connector struct{ driver.Connector }
 
 // Connect implements driver.Connector.
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
