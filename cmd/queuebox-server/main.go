@@ -164,11 +164,15 @@ func complain(stderr io.Writer, err error, code int) int {
 	return code
 }
 
-// formatHelp adds the variable to the help of an option. The tag that kong has for it
-// would make kong read the variable too, which is the work of the loader.
+// formatHelp adds the default and the variable to the help of an option. The tag that kong has
+// for the variable would make kong read it too, which is the work of the loader.
 func (a *app) formatHelp(value *kong.Value) string {
 	if value.Flag == nil || !a.loader.Known(value.Name) {
 		return value.Help
 	}
-	return value.Help + " ($" + config.EnvName(value.Name) + ")"
+	start := ""
+	if value.HasDefault {
+		start = "default " + value.Default + ", "
+	}
+	return value.Help + " (" + start + "$" + config.EnvName(value.Name) + ")"
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/queuebox/queuebox/internal/config"
@@ -29,6 +30,9 @@ func (c *migrateCmd) Run(a *app) error {
 		Migrate:               true,
 		Logger:                logger,
 	})
+	if err != nil && ctx.Err() != nil {
+		return errors.New("migrate was stopped; run it again, it goes on where it ended")
+	}
 	if err != nil {
 		return explainStorage(c.Storage, "a schema only moves forward: use the build that made it", err)
 	}

@@ -327,6 +327,36 @@ func TestStartThatCannotSucceedEndsWithOneLine(t *testing.T) {
 	}
 }
 
+// An operator who gives up on a database that does not answer is not told that it is away.
+func TestASignalBeforeTheDatabaseAnswersEndsTheStart(t *testing.T) {
+	for _, tt := range []struct {
+		command, want string
+		code          int
+	}{
+		{"serve", "stopped before the database had answered", 0},
+		{"migrate", "queuebox-server: migrate was stopped; run it again", exitFailure},
+	} {
+		t.Run(tt.command, func(t *testing.T) {
+			silent, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer func() { require.NoError(t, silent.Close()) }()
+			environ := []string{"QUEUEBOX_STORAGE=postgres://u:hunter2@" + silent.Addr().String() + "/q?connect_timeout=300"}
+			if tt.command == "serve" {
+				environ = append(environ, anyPort...)
+			}
+			p := start(t, t.TempDir(), blackbox.Binary(t), []string{tt.command}, environ)
+			conn, err := silent.Accept()
+			require.NoError(t, err)
+			defer func() { _ = conn.Close() }()
+			require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+			require.Equal(t, tt.code, p.wait(t), p.stderr)
+			require.Contains(t, p.stderr.String(), tt.want)
+			require.NotContains(t, p.stderr.String(), "check that the database runs")
+			require.NotContains(t, p.stderr.String(), "hunter2")
+		})
+	}
+}
+
 func TestMigrateTwice(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, dir, blackbox.Binary(t), []string{"migrate"}, nil)

@@ -75,6 +75,10 @@ func (c *serveCmd) Run(a *app) error {
 		Logger:                logger,
 	})
 	if err != nil {
+		if ctx.Err() != nil {
+			logger.Info("stopped before the database had answered", slog.String("storage", place))
+			return nil // that it did not answer is not its fault, and a stop is no failure
+		}
 		return explainStorage(c.Storage, serveSchemaHint(c.Storage, err), err)
 	}
 	defer closeStore(store, logger)

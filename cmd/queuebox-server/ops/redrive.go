@@ -11,7 +11,7 @@ import (
 type redriveCmd struct {
 	Queue       string        `arg:"" complete:"queue" help:"Name of the queue."`
 	AllDead     bool          `group:"Filter" help:"All dead messages of the queue, where no other filter is given."`
-	Spread      time.Duration `placeholder:"DURATION" help:"Spread what is redriven over this time instead of making it ready at once."`
+	Spread      time.Duration `placeholder:"DURATION" help:"Spread what is redriven over this time instead of making it ready at once. Later messages of an ordering key wait behind it until then."`
 	MaxAttempts int32         `placeholder:"N" help:"Attempts to allow on top of those made. 0 takes the setting of the queue."`
 	filterFlags
 	batchFlags

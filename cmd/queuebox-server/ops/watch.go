@@ -14,7 +14,7 @@ import (
 
 type watchCmd struct {
 	Queue []string      `arg:"" optional:"" complete:"queue" help:"Names of queues; all where none is given."`
-	Every time.Duration `default:"1s" placeholder:"DURATION" help:"Time between two looks. Default ${default}. The server counts a queue every two seconds at most."`
+	Every time.Duration `default:"1s" placeholder:"DURATION" help:"Time between two looks. Default ${default}. The server counts a queue about every four seconds."`
 	Count int           `default:"0" placeholder:"N" help:"End after so many looks. 0 goes on until it is interrupted."`
 	connection
 }
