@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,7 +24,9 @@ func TestT3CreditGivenOneByOneIsClaimedTogether(t *testing.T) {
 	}
 	var claims atomic.Int64
 	h.faults.Inject(faults.Claim, faults.Fault{Strike: func() { claims.Add(1) }})
-	w := h.work(h.ctx(), 0, func(s *queueboxv1.WorkStart) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // a busy machine takes more than one
+	defer cancel()
+	w := h.work(ctx, 0, func(s *queueboxv1.WorkStart) {
 		s.ReleaseOnClose = true
 		s.LeaseMs = time.Hour.Milliseconds()
 	})
