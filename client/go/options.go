@@ -3,6 +3,7 @@ package queuebox
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -107,6 +108,9 @@ func WithSeparateSettlements() Option {
 
 // dialOptions returns what gRPC needs for target, or an error that says what is missing.
 func (s *settings) dialOptions(target string) ([]grpc.DialOption, error) {
+	if err := checkTarget(target); err != nil {
+		return nil, err
+	}
 	local := loopback(target)
 	transport := s.transport
 	if transport == nil {
@@ -158,6 +162,18 @@ func (b bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[string
 }
 
 func (b bearer) RequireTransportSecurity() bool { return !b.plain }
+
+// checkTarget refuses what gRPC would take for the name of a host, and look up for ever.
+func checkTarget(target string) error {
+	scheme, _, found := strings.Cut(target, "://")
+	switch {
+	case target == "":
+		return errors.New(`queuebox: dial: the target is missing; write HOST:PORT, such as "127.0.0.1:7420"`)
+	case found && (strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")):
+		return fmt.Errorf(`queuebox: dial %q: gRPC knows no such scheme; write HOST:PORT, such as "127.0.0.1:7420", and pass WithTLS(nil) in place of https`, target)
+	}
+	return nil
+}
 
 // loopback tells whether target can only be this host. A name other than localhost is not looked
 // up: what it means may change after the look.

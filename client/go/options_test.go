@@ -36,7 +36,6 @@ func TestDial_WithoutCredentialsOnlyToThisHost(t *testing.T) {
 		"localhost.example.com:7420":       false,
 		"0.0.0.0:7420":                     false,
 		"xds:///localhost":                 false,
-		"":                                 false,
 	} {
 		t.Run(target, func(t *testing.T) {
 			require.Equal(t, local, loopback(target))
@@ -49,6 +48,15 @@ func TestDial_WithoutCredentialsOnlyToThisHost(t *testing.T) {
 			require.ErrorContains(t, err, "WithTLS")
 			require.ErrorContains(t, err, "WithInsecure")
 		})
+	}
+}
+
+func TestDial_SaysHowToWriteATarget(t *testing.T) {
+	for _, target := range []string{"", "http://127.0.0.1:7420", "HTTPS://queuebox.example.com:7420"} {
+		for _, o := range []Option{WithTLS(nil), WithInsecure(), WithWorkerID("w")} {
+			_, err := Dial(target, o)
+			require.ErrorContains(t, err, "write HOST:PORT", target)
+		}
 	}
 }
 
