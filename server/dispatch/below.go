@@ -33,12 +33,12 @@ func (q *queue) lookBelow(now time.Time) {
 	rest := q.belowAt
 	p := storage.FirstReadyParams{QueueID: q.info.ID, Below: q.fronts.hints(now), DueBelow: q.fronts.due}
 	q.fronts.beginLook()
-	q.d.work.Add(1)
+	q.d.work.begin()
 	go q.runBelow(p, rest)
 }
 
 func (q *queue) runBelow(p storage.FirstReadyParams, rest time.Time) {
-	defer q.d.work.Done()
+	defer q.d.work.end()
 	ctx, cancel := context.WithTimeout(q.d.base, q.d.cfg.StatementTimeout)
 	defer cancel()
 	began := q.d.cfg.Now()

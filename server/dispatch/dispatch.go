@@ -189,7 +189,7 @@ type Dispatcher struct {
 	// base is the context of all statements; it ends with Close, not with Drain.
 	base   context.Context //nolint:containedctx // statements run under the dispatcher's life, not a caller's
 	cancel context.CancelFunc
-	work   sync.WaitGroup // pollers and give-backs
+	work   running // pollers and give-backs
 
 	waiters atomic.Int64
 	// notifies is constant: the engine can tell other servers. servers knows whether there are any.
@@ -518,21 +518,11 @@ func (d *Dispatcher) Close() {
 	d.closed = true
 	d.mu.Unlock()
 	d.cancel()
-	d.work.Wait()
+	d.work.wait(context.Background()) // all of it has to end before the store does
 }
 
 // Settle waits until running statements and give-backs have ended, or ctx has.
-func (d *Dispatcher) Settle(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		d.work.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}
+func (d *Dispatcher) Settle(ctx context.Context) { d.work.wait(ctx) }
 
 // GiveBack returns the rows of an answer that could not be handed over (C15). It does
 // not wait. What a repeat of the claim received stays claimed.
@@ -547,14 +537,14 @@ func (d *Dispatcher) GiveBack(a Answer) {
 	d.mu.Lock()
 	closed := d.closed
 	if !closed {
-		d.work.Add(1)
+		d.work.begin()
 	}
 	d.mu.Unlock()
 	if closed {
 		return // the leases run out
 	}
 	go func() {
-		defer d.work.Done()
+		defer d.work.end()
 		ctx, cancel := context.WithTimeout(d.base, d.cfg.StatementTimeout)
 		defer cancel()
 		began := d.cfg.Now()

@@ -11,7 +11,7 @@ import (
 
 // run is the poller of a queue. It ends when nobody waits.
 func (q *queue) run() {
-	defer q.d.work.Done()
+	defer q.d.work.end()
 	for {
 		q.mu.Lock()
 		if q.waiting.Len() == 0 {

@@ -127,7 +127,7 @@ func (q *queue) register(w *waiter, waits bool) {
 		q.lookFor(CauseCall)
 	}
 	if !running {
-		q.d.work.Add(1)
+		q.d.work.begin()
 		go q.run()
 	}
 }
