@@ -87,7 +87,7 @@ func (o *Options) Check() error {
 		{"queue-max-attempts", o.QueueMaxAttempts >= 0 && o.QueueMaxAttempts <= 1<<31-1, "0 or more"},
 		{"queue-retry-min", o.QueueRetryMin >= 0, "0 or more"},
 		{"queue-retry-max", o.QueueRetryMax >= o.QueueRetryMin, "queue-retry-min or more"},
-		{"queue-retry-multiplier", o.QueueRetryMultiplier >= 1, "1 or more"},
+		{"queue-retry-multiplier", o.QueueRetryMultiplier >= 1 && o.QueueRetryMultiplier <= 10, "1 to 10"},
 		{"queue-retry-jitter", o.QueueRetryJitter >= 0 && o.QueueRetryJitter <= 1, "0 to 1"},
 		{"queue-completed-retention", o.QueueCompletedRetention >= minCompletedRetention, "10m or more"},
 		{"queue-dead-retention", o.QueueDeadRetention >= 0, "0 or more"},

@@ -160,6 +160,7 @@ func TestUnknownNamesAndBadValues(t *testing.T) {
 		{name: "poll too often", args: []string{"--poll-interval=1ms"}, want: `poll-interval: want`},
 		{name: "lease out of range", args: []string{"--queue-lease=13h"}, want: `queue-lease: want queue-min-lease to queue-max-lease, got 13h0m0s \(flag --queue-lease\); queue-min-lease is 1s \(default\); queue-max-lease is 12h0m0s \(default\)$`},
 		{name: "jitter out of range", args: []string{"--queue-retry-jitter=1.5"}, want: `queue-retry-jitter: want 0 to 1`},
+		{name: "multiplier that no queue may have", args: []string{"--queue-retry-multiplier=99"}, want: `queue-retry-multiplier: want 1 to 10`},
 		{name: "retention below the floor", args: []string{"--queue-completed-retention=9m"}, want: `queue-completed-retention: want 10m or more`},
 		{name: "empty storage", args: []string{"--storage="}, want: `storage: is empty`},
 	}

@@ -87,7 +87,7 @@ type QueueOptions struct {
 	QueueMaxAttempts        int           `default:"20" placeholder:"N" group:"Defaults of new queues" help:"Attempts after which a message is dead, in a queue that its first Enqueue makes; CreateQueue says it itself. 0 sets no limit."`
 	QueueRetryMin           time.Duration `default:"1s" placeholder:"DURATION" group:"Defaults of new queues" help:"Delay of the first retry."`
 	QueueRetryMax           time.Duration `default:"1h" placeholder:"DURATION" group:"Defaults of new queues" help:"Longest delay of a retry."`
-	QueueRetryMultiplier    float64       `default:"2" placeholder:"FACTOR" group:"Defaults of new queues" help:"Factor from one retry delay to the next, at least 1."`
+	QueueRetryMultiplier    float64       `default:"2" placeholder:"FACTOR" group:"Defaults of new queues" help:"Factor from one retry delay to the next, 1 to 10."`
 	QueueRetryJitter        float64       `default:"0.2" placeholder:"FRACTION" group:"Defaults of new queues" help:"Part of a retry delay that is drawn at random, 0 to 1."`
 	QueueCompletedRetention time.Duration `default:"1h" placeholder:"DURATION" group:"Defaults of new queues" help:"How long a completed message is kept, at least 10m. After it the message is hidden and its idempotency key is free; docs/operations.md says when the row is deleted."`
 	QueueDeadRetention      time.Duration `default:"0s" placeholder:"DURATION" group:"Defaults of new queues" help:"How long a dead message is kept, in the sense of --queue-completed-retention, in a queue that its first Enqueue makes; CreateQueue says it itself. 0 keeps it for ever."`
