@@ -246,7 +246,7 @@ func (d *Dispatcher) Claim(ctx context.Context, req Request) (Answer, error) {
 			until = last
 		}
 	}
-	w := &waiter{req: req, until: until, answer: make(chan reply, 1)}
+	w := &waiter{req: req, since: now, until: until, answer: make(chan reply, 1)}
 	if hasDeadline {
 		w.deadline = deadline
 	}

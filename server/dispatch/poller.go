@@ -284,6 +284,7 @@ func (q *queue) handOut(f *flight, res storage.ClaimResult, err error) (gone []A
 	if err != nil {
 		// Its rows may be leased, and a database that failed may have lost what it had promised.
 		q.belowAt = q.belowSoon(q.d.cfg.Now())
+		q.failWaited()
 		q.fail(f.calls, err)
 		return nil
 	}
@@ -460,6 +461,19 @@ func (q *queue) endExpired() {
 			q.finishEmpty(w, Draining)
 		case w.looked && (w.expired || !w.until.After(now)):
 			q.finishEmpty(w, NoneReady)
+		}
+	}
+}
+
+// failWaited answers those, after a statement that failed, for whom none could be made for longer than
+// a statement may take: the database hangs. Calls that go alone stand one behind the other, each for
+// as long as its statement may take, and the last of them would wait for minutes, without
+// an answer at its deadline. Who was looked for goes on waiting until his wait ends. The lock is held.
+func (q *queue) failWaited() {
+	now := q.d.cfg.Now()
+	for _, w := range q.all() {
+		if w.state == stateWaiting && !w.looked && now.Sub(w.since) >= q.d.cfg.StatementTimeout {
+			q.finish(w, reply{err: errWaited})
 		}
 	}
 }

@@ -22,6 +22,7 @@ const (
 // waiter is one call of Claim that waits.
 type waiter struct {
 	req      Request
+	since    time.Time // when the call came
 	until    time.Time // end of the wait
 	deadline time.Time // of the caller, zero where it has none
 	answer   chan reply

@@ -1,0 +1,44 @@
+package dispatch
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/queuebox/queuebox/storage"
+)
+
+// TestD3CallsThatGoAloneWaitNotForEachOtherWhileTheDatabaseHangs: calls with a bound of their own on
+// bytes have a statement each, one after the other. While each of them hangs until its
+// deadline, the last call is still answered after no more than two.
+func TestD3CallsThatGoAloneWaitNotForEachOtherWhileTheDatabaseHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.slow, f.fail = 10*time.Second, storage.ErrUnavailable
+		d := start(t, f)
+		var calls []<-chan call
+		for i := range 30 {
+			r := request(0)
+			if i%3 > 0 {
+				r.MaxPayloadBytes = 100
+			}
+			calls = append(calls, begin(t.Context(), d, r))
+			time.Sleep(400 * time.Millisecond)
+		}
+		for _, ch := range calls {
+			c := <-ch
+			require.ErrorIs(t, c.err, storage.ErrUnavailable)
+			require.LessOrEqual(t, c.took, 2*10*time.Second+2*maxSpin)
+		}
+		// What comes when the database is back is served at once.
+		f.mu.Lock()
+		f.slow, f.fail = 0, nil
+		f.mu.Unlock()
+		f.add(0)
+		c := <-begin(t.Context(), d, request(0))
+		position(t, c)
+		require.LessOrEqual(t, c.took, maxSpin)
+	})
+}
