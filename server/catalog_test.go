@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -74,4 +75,26 @@ func TestE13AQueueThatAnotherCallerMadeIsFound(t *testing.T) {
 	case stale <- storage.Queue{}:
 	default: // it was answered before
 	}
+}
+
+// hungLooks is a store that does not answer.
+type hungLooks struct{ storage.Admin }
+
+func (hungLooks) GetQueue(ctx context.Context, _ string) (storage.Queue, error) {
+	<-ctx.Done()
+	return storage.Queue{}, storage.ErrUnavailable
+}
+
+// An enqueue finds its queue within the deadline of a statement. Where that strikes while the
+// caller has time left, he hears that the database is away, and not of a deadline.
+func TestD3DeadlineOfAStatementIsNoDeadlineOfTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{life: t.Context()}
+		c := newCatalog(hungLooks{}, time.Now, 2*statementTimeout)
+		call, cancel := a.statement(t.Context())
+		defer cancel()
+		_, _, err := c.create(call, "q", storage.QueueSettings{}, 0)
+		require.ErrorIs(t, err, storage.ErrUnavailable)
+		time.Sleep(2 * statementTimeout) // until the look has ended, too
+	})
 }

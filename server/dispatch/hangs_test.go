@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,5 +41,22 @@ func TestD3CallsThatGoAloneWaitNotForEachOtherWhileTheDatabaseHangs(t *testing.T
 		c := <-begin(t.Context(), d, request(0))
 		position(t, c)
 		require.LessOrEqual(t, c.took, maxSpin)
+	})
+}
+
+// TestD3LookForAQueueThatHangsIsNoDeadlineOfTheCaller: who waits for a queue that is not known hears
+// that the database is away, though it is a deadline that ended the look.
+func TestD3LookForAQueueThatHangsIsNoDeadlineOfTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := start(t, newFake(), func(c *Config) {
+			c.Resolve = func(ctx context.Context, _ string) (storage.Queue, bool, error) {
+				<-ctx.Done()
+				return storage.Queue{}, false, context.Cause(ctx)
+			}
+		})
+		r := request(time.Second)
+		r.Queue = storage.Queue{}
+		c := <-begin(t.Context(), d, r)
+		require.ErrorIs(t, c.err, storage.ErrUnavailable)
 	})
 }

@@ -141,13 +141,16 @@ func (q *queue) known() bool {
 	return q.info.ID != 0
 }
 
+// errNoAnswer is why the look for a queue ends that takes too long: it is no deadline of a caller (D3).
+var errNoAnswer = fmt.Errorf("%w: the database did not answer in time", storage.ErrUnavailable)
+
 // resolve looks whether the queue exists by now.
 func (q *queue) resolve(cause Cause) bool {
 	q.mu.Lock()
 	q.begin()
 	present := q.all()
 	q.mu.Unlock()
-	ctx, cancel := context.WithTimeout(q.d.base, q.d.cfg.StatementTimeout)
+	ctx, cancel := context.WithTimeoutCause(q.d.base, q.d.cfg.StatementTimeout, errNoAnswer)
 	defer cancel()
 	info, ok, err := q.d.cfg.Resolve(ctx, q.name)
 
