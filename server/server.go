@@ -308,7 +308,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener) error {
 	wg.Go(func() { s.api.signals.run(background) })
 	wg.Go(func() { s.api.upkeep().run(background) })
 	wg.Go(func() { s.api.own.run(background) })
-	defer func() {
+	defer func() { //nolint:contextcheck // what runs has to end before the store does, whoever has gone
 		stop()
 		s.api.join.Close()
 		s.api.dispatch.Close()
