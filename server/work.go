@@ -164,7 +164,8 @@ func (w *work) serve(ctx context.Context) error {
 			// The client has said all it wants to say, or a frame was bad.
 			end(err, err == nil || broken(ctx, err))
 		case err := <-failed:
-			end(err, false)
+			// A frame that was being answered fails, too, where the client goes away.
+			end(err, ctx.Err() != nil)
 		case err := <-sent:
 			// The writer ends before the others only where the connection breaks.
 			sent = nil
