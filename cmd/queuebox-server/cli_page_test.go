@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
@@ -160,6 +161,13 @@ func play(ctx context.Context, c *blackbox.Client, scene string) error {
 			}
 		}
 		return err
+	case "the queue was counted":
+		for start := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+			out, err := c.Admin.GetQueueStats(ctx, &queueboxv1.GetQueueStatsRequest{Queue: "jobs"})
+			if err != nil || out.GetAsOfTime().AsTime().After(start) {
+				return err
+			}
+		}
 	default:
 		return errors.New("no such scene")
 	}
