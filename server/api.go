@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -52,13 +51,9 @@ type api struct {
 	answerBytes int64
 }
 
-// errNoAnswer is why the context of a storage call ends: for the caller, whose own deadline is
-// another one, the database did not answer (D3).
-var errNoAnswer = fmt.Errorf("%w: the database did not answer in time", storage.ErrUnavailable)
-
 // statement is the context of a storage call for a caller.
 func (a *api) statement(ctx context.Context) (context.Context, context.CancelFunc) {
-	call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), statementTimeout, errNoAnswer)
+	call, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), statementTimeout, dispatch.ErrNoAnswer)
 	stop := context.AfterFunc(a.life, cancel)
 	return call, func() {
 		stop()

@@ -141,8 +141,9 @@ func (q *queue) known() bool {
 	return q.info.ID != 0
 }
 
-// errNoAnswer is why the look for a queue ends that takes too long: it is no deadline of a caller (D3).
-var errNoAnswer = fmt.Errorf("%w: the database did not answer in time", storage.ErrUnavailable)
+// ErrNoAnswer is why the context of a look or a statement ends that takes too long: it is no deadline
+// of a caller, whose own may be later (D3).
+var ErrNoAnswer = fmt.Errorf("%w: the database did not answer in time", storage.ErrUnavailable)
 
 // resolve looks whether the queue exists by now.
 func (q *queue) resolve(cause Cause) bool {
@@ -150,7 +151,7 @@ func (q *queue) resolve(cause Cause) bool {
 	q.begin()
 	present := q.all()
 	q.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(q.d.base, q.d.cfg.StatementTimeout, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(q.d.base, q.d.cfg.StatementTimeout, ErrNoAnswer)
 	defer cancel()
 	info, ok, err := q.d.cfg.Resolve(ctx, q.name)
 

@@ -98,9 +98,8 @@ func lockRefs(lock string, refs []storage.Ref, wait storage.LockWait) step {
 // and none goes away.
 func (s *Store) takeNames(keys namedKeys, wait storage.LockWait) []step {
 	ids, names := keys.columns()
-	steps := keep(wait)
 	return append(
-		steps,
+		keep(wait),
 		step{sql: s.sql.addNames, args: []any{ids, names}, rerun: true},
 		step{sql: s.sql.takeNames, args: []any{ids, names, waits(wait)}},
 	)
